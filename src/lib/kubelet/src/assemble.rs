@@ -1,6 +1,6 @@
 //! Pods as the runtime's configurations.
 
-use crate::environment::{Environment, expanded};
+use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::NodePod;
 use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -140,7 +140,7 @@ pub(crate) struct ContainerStart {
     pub(crate) image_ref: String,
     /// From 0.
     pub(crate) attempt: u32,
-    pub(crate) environment: Environment,
+    pub(crate) environment: ContainerEnvironment,
 }
 
 /// A container of a pod.
@@ -151,7 +151,7 @@ pub(crate) fn container(
     root: &Path,
 ) -> cri::ContainerConfig {
     let ContainerStart { image_ref, attempt, environment } = start;
-    let Environment { values: environment, mut room } = environment;
+    let ContainerEnvironment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
     };

@@ -1,7 +1,7 @@
 //! The variables of a container: given, and of config maps, secrets and fields.
 
 use crate::fields::{self, NodeFacts};
-use crate::objects::{ObjectError, PodObjects};
+use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const MAX_VARIABLE: usize = 1024;
 pub(crate) type Variables = BTreeMap<String, String>;
 
 /// The variables of a container, and what references in its command may still add; bytes.
-pub(crate) struct Environment {
+pub(crate) struct ContainerEnvironment {
     pub(crate) values: Variables,
     pub(crate) room: usize,
 }
@@ -28,7 +28,7 @@ pub(crate) async fn resolve(
     pod: &NodePod,
     container: &Container,
     facts: &NodeFacts,
-) -> Result<Environment, ObjectError> {
+) -> Result<ContainerEnvironment, PodObjectError> {
     let mut all = Variables::new();
     let mut room = MAX_EXPANDED;
     for source in container.env_from.iter().flatten() {
@@ -62,13 +62,13 @@ pub(crate) async fn resolve(
             all.insert(variable.name.clone(), value);
         }
     }
-    Ok(Environment { values: all, room })
+    Ok(ContainerEnvironment { values: all, room })
 }
 
-fn take(room: &mut usize, bytes: usize) -> Result<(), ObjectError> {
+fn take(room: &mut usize, bytes: usize) -> Result<(), PodObjectError> {
     let left = room.checked_sub(bytes);
     *room = left.ok_or_else(|| {
-        ObjectError::Invalid(format!("the variables are larger than {MAX_EXPANDED} bytes"))
+        PodObjectError::Invalid(format!("the variables are larger than {MAX_EXPANDED} bytes"))
     })?;
     Ok(())
 }
@@ -80,7 +80,7 @@ async fn referenced(
     container: &Container,
     facts: &NodeFacts,
     source: &EnvVarSource,
-) -> Result<Option<String>, ObjectError> {
+) -> Result<Option<String>, PodObjectError> {
     if let Some(selector) = &source.field_ref {
         return fields::field(pod, facts, &selector.field_path).map(Some);
     }
@@ -102,7 +102,7 @@ async fn referenced(
     match found.remove(key) {
         Some(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
         None if is_optional => Ok(None),
-        None => Err(ObjectError::MissingKey {
+        None => Err(PodObjectError::MissingKey {
             kind,
             namespace: namespace.to_owned(),
             name: name.clone(),
@@ -117,7 +117,7 @@ pub(crate) async fn config_map(
     namespace: &str,
     name: &str,
     is_optional: bool,
-) -> Result<BTreeMap<String, Vec<u8>>, ObjectError> {
+) -> Result<BTreeMap<String, Vec<u8>>, PodObjectError> {
     let Some(found) = objects.config_map(namespace, name).await? else {
         return missing("configmap", name, is_optional);
     };
@@ -133,7 +133,7 @@ pub(crate) async fn secret(
     namespace: &str,
     name: &str,
     is_optional: bool,
-) -> Result<BTreeMap<String, Vec<u8>>, ObjectError> {
+) -> Result<BTreeMap<String, Vec<u8>>, PodObjectError> {
     let Some(found) = objects.secret(namespace, name).await? else {
         return missing("secret", name, is_optional);
     };
@@ -145,11 +145,11 @@ fn missing<T: Default>(
     kind: &'static str,
     name: &str,
     is_optional: bool,
-) -> Result<T, ObjectError> {
+) -> Result<T, PodObjectError> {
     if is_optional {
         return Ok(T::default());
     }
-    Err(ObjectError::Missing { kind, name: name.to_owned() })
+    Err(PodObjectError::Missing { kind, name: name.to_owned() })
 }
 
 /// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those

@@ -1,6 +1,6 @@
 //! The downward API: fields of a pod, and of its containers' resources, as text.
 
-use crate::objects::ObjectError;
+use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use ferrokube_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceFieldSelector};
@@ -15,12 +15,16 @@ pub(crate) struct NodeFacts {
 }
 
 /// A field by its path.
-pub(crate) fn field(pod: &NodePod, facts: &NodeFacts, path: &str) -> Result<String, ObjectError> {
+pub(crate) fn field(
+    pod: &NodePod,
+    facts: &NodeFacts,
+    path: &str,
+) -> Result<String, PodObjectError> {
     if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
         let map = match map {
             "metadata.labels" => &pod.labels,
             "metadata.annotations" => &pod.annotations,
-            _ => return Err(ObjectError::Invalid(format!("unsupported fieldPath: {path}"))),
+            _ => return Err(PodObjectError::Invalid(format!("unsupported fieldPath: {path}"))),
         };
         return Ok(map.get(key).cloned().unwrap_or_default());
     }
@@ -36,7 +40,7 @@ pub(crate) fn field(pod: &NodePod, facts: &NodeFacts, path: &str) -> Result<Stri
         "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" => facts.pod_ips.first().cloned().unwrap_or_default(),
         "status.podIPs" => facts.pod_ips.join(","),
-        _ => return Err(ObjectError::Invalid(format!("unsupported fieldPath: {path}"))),
+        _ => return Err(PodObjectError::Invalid(format!("unsupported fieldPath: {path}"))),
     })
 }
 
@@ -50,8 +54,8 @@ pub(crate) fn resource(
     pod: &NodePod,
     own: Option<&Container>,
     selector: &ResourceFieldSelector,
-) -> Result<String, ObjectError> {
-    let invalid = |why: String| ObjectError::Invalid(why);
+) -> Result<String, PodObjectError> {
+    let invalid = |why: String| PodObjectError::Invalid(why);
     let named = |name: &String| pod.all_containers().find(|container| container.name == *name);
     let container = match &selector.container_name {
         Some(name) if !name.is_empty() => named(name),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 /// The object, `None` if there is none, or why it cannot be read.
 pub(crate) type ObjectFuture<'a, T> =
-    Pin<Box<dyn Future<Output = Result<Option<T>, ObjectError>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<Option<T>, PodObjectError>> + Send + 'a>>;
 
 /// Where objects come from: the API server, or a test.
 pub(crate) trait PodObjects: Send + Sync {
@@ -17,7 +17,7 @@ pub(crate) trait PodObjects: Send + Sync {
 
 /// What a pod refers to cannot be used. Tried again after a pause; messages are kubelet's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ObjectError {
+pub(crate) enum PodObjectError {
     #[error("{kind} {name:?} not found")]
     Missing { kind: &'static str, name: String },
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
@@ -37,10 +37,10 @@ pub(crate) struct NoObjects;
 
 impl PodObjects for NoObjects {
     fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
-        Box::pin(std::future::ready(Err(ObjectError::NoSource("configmaps"))))
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("configmaps"))))
     }
 
     fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
-        Box::pin(std::future::ready(Err(ObjectError::NoSource("secrets"))))
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("secrets"))))
     }
 }

@@ -7,7 +7,7 @@ use crate::kubelet::PodNode;
 use crate::next::{
     PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
 };
-use crate::objects::ObjectError;
+use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
@@ -45,7 +45,7 @@ pub(crate) enum WorkerError {
     #[error("cannot start the container: {0}")]
     Start(#[source] CriError),
     #[error("cannot make the container's variables: {0}")]
-    Variables(#[from] ObjectError),
+    Variables(#[from] PodObjectError),
     #[error("cannot make the pod's volumes: {0}")]
     Volume(#[from] VolumeError),
 }

@@ -1,6 +1,6 @@
 //! Config maps and secrets, read when a pod needs them.
 
-use crate::objects::{ObjectError, ObjectFuture, PodObjects};
+use crate::objects::{ObjectFuture, PodObjectError, PodObjects};
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -17,7 +17,7 @@ impl ApiObjects {
         kind: &'static str,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<K>, ObjectError>
+    ) -> Result<Option<K>, PodObjectError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -29,7 +29,7 @@ impl ApiObjects {
             None => self.0.clone(),
         };
         Api::<K>::namespaced(client, namespace).get_opt(name).await.map_err(|error| {
-            ObjectError::Unread { kind, name: name.to_owned(), why: error.to_string() }
+            PodObjectError::Unread { kind, name: name.to_owned(), why: error.to_string() }
         })
     }
 }

@@ -9,7 +9,7 @@ mod payload;
 use crate::assemble;
 use crate::fields::NodeFacts;
 use crate::kubelet::PodNode;
-use crate::objects::ObjectError;
+use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::worker::in_background;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
@@ -25,7 +25,7 @@ pub(crate) enum VolumeError {
     Object {
         volume: String,
         #[source]
-        source: ObjectError,
+        source: PodObjectError,
     },
     #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
     Directory { volume: String, why: String },

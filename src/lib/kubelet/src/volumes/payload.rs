@@ -3,7 +3,7 @@
 use super::atomic::{VolumeFile, VolumeFiles, is_inside};
 use crate::environment;
 use crate::fields::{self, NodeFacts};
-use crate::objects::{ObjectError, PodObjects};
+use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const DEFAULT_MODE: i32 = 0o644;
 
 /// How keys become files.
-struct KeyFiles<'a> {
+struct KeySelection<'a> {
     kind: &'static str,
     items: Option<&'a [KeyToPath]>,
     mode: i32,
@@ -24,14 +24,14 @@ pub(super) async fn payload(
     pod: &NodePod,
     volume: &Volume,
     facts: &NodeFacts,
-) -> Result<Option<VolumeFiles>, ObjectError> {
+) -> Result<Option<VolumeFiles>, PodObjectError> {
     let namespace = pod.namespace.as_str();
     if let Some(source) = &volume.config_map {
         let is_optional = source.optional.unwrap_or(false);
         let data = environment::config_map(objects, namespace, &source.name, is_optional).await?;
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let items = source.items.as_deref();
-        let keys = KeyFiles { kind: "configmap", items, mode, is_optional };
+        let keys = KeySelection { kind: "configmap", items, mode, is_optional };
         return keys.files(data).map(Some);
     }
     if let Some(source) = &volume.secret {
@@ -40,7 +40,7 @@ pub(super) async fn payload(
         let data = environment::secret(objects, namespace, name, is_optional).await?;
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let items = source.items.as_deref();
-        let keys = KeyFiles { kind: "secret", items, mode, is_optional };
+        let keys = KeySelection { kind: "secret", items, mode, is_optional };
         return keys.files(data).map(Some);
     }
     if let Some(source) = &volume.downward_api {
@@ -57,14 +57,14 @@ pub(super) async fn payload(
             let data =
                 environment::config_map(objects, namespace, &source.name, is_optional).await?;
             let items = source.items.as_deref();
-            let keys = KeyFiles { kind: "configmap", items, mode, is_optional };
+            let keys = KeySelection { kind: "configmap", items, mode, is_optional };
             files.extend(keys.files(data)?);
         }
         if let Some(source) = &part.secret {
             let is_optional = source.optional.unwrap_or(false);
             let data = environment::secret(objects, namespace, &source.name, is_optional).await?;
             let items = source.items.as_deref();
-            let keys = KeyFiles { kind: "secret", items, mode, is_optional };
+            let keys = KeySelection { kind: "secret", items, mode, is_optional };
             files.extend(keys.files(data)?);
         }
         if let Some(source) = &part.downward_api {
@@ -75,9 +75,9 @@ pub(super) async fn payload(
     Ok(Some(files))
 }
 
-impl KeyFiles<'_> {
+impl KeySelection<'_> {
     /// All keys, or the chosen ones at their paths.
-    fn files(&self, mut data: BTreeMap<String, Vec<u8>>) -> Result<VolumeFiles, ObjectError> {
+    fn files(&self, mut data: BTreeMap<String, Vec<u8>>) -> Result<VolumeFiles, PodObjectError> {
         let Some(items) = self.items.filter(|items| !items.is_empty()) else {
             let file =
                 |(key, bytes): (String, Vec<u8>)| Ok((checked(&key)?, self.file(bytes, None)));
@@ -93,7 +93,7 @@ impl KeyFiles<'_> {
                 None if self.is_optional => {}
                 None => {
                     let key = item.key.clone();
-                    return Err(ObjectError::MissingItem { kind: self.kind, key });
+                    return Err(PodObjectError::MissingItem { kind: self.kind, key });
                 }
             }
         }
@@ -109,11 +109,11 @@ fn permissions(mode: i32) -> u32 {
     mode.unsigned_abs() & 0o777
 }
 
-fn checked(path: &str) -> Result<String, ObjectError> {
+fn checked(path: &str) -> Result<String, PodObjectError> {
     if is_inside(path) {
         return Ok(path.to_owned());
     }
-    Err(ObjectError::Invalid(format!("invalid path {path:?}")))
+    Err(PodObjectError::Invalid(format!("invalid path {path:?}")))
 }
 
 fn downward(
@@ -121,7 +121,7 @@ fn downward(
     facts: &NodeFacts,
     items: &[DownwardAPIVolumeFile],
     mode: i32,
-) -> Result<VolumeFiles, ObjectError> {
+) -> Result<VolumeFiles, PodObjectError> {
     let mut files = VolumeFiles::new();
     for item in items {
         let text = match (&item.field_ref, &item.resource_field_ref) {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    async fn files(volume: &str) -> Result<Option<VolumeFiles>, ObjectError> {
+    async fn files(volume: &str) -> Result<Option<VolumeFiles>, PodObjectError> {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: p, labels: {{l: x}}}}, spec: \
              {{containers: [{{name: a, image: i}}], volumes: [{{name: v, {volume}}}]}}}}"
