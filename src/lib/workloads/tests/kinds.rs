@@ -98,12 +98,24 @@ fn every_kind_has_types_and_as_many_cells_as_columns() {
 
 /// A create through the hooks as the pipeline calls them: the object, and reasons and fields.
 fn create(name: &str, object: Value) -> (Value, Vec<String>) {
+    write(name, None, object)
+}
+
+/// An update of a stored object, likewise.
+fn update(name: &str, old: &Value, object: Value) -> (Value, Vec<String>) {
+    let mut old = Document::from_value(old.clone()).expect("an object");
+    let definition = definition(name);
+    definition.set_defaults(definition.storage_version, &mut old);
+    write(name, Some(&old), object)
+}
+
+fn write(name: &str, old: Option<&Document>, object: Value) -> (Value, Vec<String>) {
     let definition = definition(name);
     let mut object = Document::from_value(object).expect("an object");
     let extra = BTreeMap::new();
     let at = definition.storage_version;
     let change = Change {
-        old: None,
+        old,
         subresource: "",
         version: &definition.versions[at].name,
         user: "bob",
@@ -287,4 +299,208 @@ fn rows_refuse_what_kube_apiserver_refuses() {
     };
     assert!(class("device.driver == 'd.example.com'").is_empty());
     assert_eq!(class("device.driver =="), ["Invalid spec.selectors[0].cel.expression"]);
+}
+
+fn claim(spec: Value) -> Value {
+    let mut whole =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}});
+    for (field, value) in spec.as_object().expect("fields") {
+        whole[field.as_str()] = value.clone();
+    }
+    json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "n"}, "spec": whole})
+}
+
+#[test]
+fn sources_of_claims_are_two_fields_with_one_value() {
+    const CLAIMS: &str = "persistentvolumeclaims";
+    let of_claim = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
+    let of_other = json!({"apiGroup": "example.com", "kind": "Thing", "name": "a"});
+    let elsewhere = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "x"});
+    let both = |source: Value| json!([source, source]);
+    for (given, expected) in [
+        (json!({"dataSource": of_claim}), both(of_claim.clone())),
+        (json!({"dataSourceRef": of_claim}), both(of_claim)),
+        (json!({"dataSourceRef": of_other}), both(of_other.clone())),
+        (json!({"dataSource": of_other}), both(json!(null))),
+        (json!({"dataSourceRef": elsewhere}), both(json!(null))),
+    ] {
+        let (made, errors) = create(CLAIMS, claim(given.clone()));
+        assert!(errors.is_empty(), "{given}: {errors:?}");
+        let spec = &made["spec"];
+        assert_eq!(json!([spec["dataSource"], spec["dataSourceRef"]]), expected, "{given}");
+    }
+    let errors = |spec: Value| create(CLAIMS, claim(spec)).1;
+    let (source, reference) = ("Invalid spec.dataSource", "Invalid spec.dataSourceRef");
+    assert_eq!(errors(json!({"dataSourceRef": {"kind": "Pod", "name": "a"}})), [source, reference]);
+    let odd = json!({"apiGroup": "A_", "kind": "x", "name": "a"});
+    assert_eq!(
+        errors(json!({"dataSourceRef": odd})),
+        [format!("{source}.apiGroup"), format!("{reference}.apiGroup")]
+    );
+}
+
+#[test]
+fn claims_change_only_where_upstream_lets_them() {
+    let mut bound = claim(json!({"volumeMode": "Filesystem", "storageClassName": "s"}));
+    bound["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "currentVolumeAttributesClassName": "a"});
+    bound["spec"]["volumeAttributesClassName"] = json!("a");
+    let change = |field: &str, value: Value| {
+        let mut new = bound.clone();
+        new["spec"][field] = value;
+        update("persistentvolumeclaims", &bound, new).1
+    };
+    let storage = |amount: &str| json!({"requests": {"storage": amount}});
+    let size = "Forbidden spec.resources.requests.storage";
+    assert_eq!(change("resources", storage("1500Mi")), [""; 0]);
+    assert_eq!(change("resources", storage("1Gi")), [size]);
+    assert_eq!(change("resources", storage("3Gi")), [""; 0]);
+    assert_eq!(change("volumeMode", json!("Block")), ["Forbidden spec", "Invalid volumeMode"]);
+    let class = "Forbidden spec.volumeAttributesClassName";
+    assert_eq!(change("volumeAttributesClassName", json!("b")), [""; 0]);
+    assert_eq!(change("volumeAttributesClassName", json!(null)), [class]);
+    assert_eq!(change("volumeAttributesClassName", json!("")), [class]);
+    let noted = |value: &str| {
+        let mut object = claim(json!({}));
+        object["metadata"]["annotations"] =
+            json!({"volume.beta.kubernetes.io/storage-class": value});
+        object
+    };
+    let of_class = |name: &str| claim(json!({"storageClassName": name}));
+    let note = "Invalid metadata.annotations.volume.beta.kubernetes.io/storage-class";
+    let errors = |new: Value| update("persistentvolumeclaims", &noted("s"), new).1;
+    assert_eq!(errors(of_class("s")), [""; 0]);
+    assert_eq!(errors(of_class("t")), [note, "Forbidden spec"]);
+    assert_eq!(errors(noted("t")), [note]);
+}
+
+#[test]
+fn attribute_classes_of_volumes_are_of_csi() {
+    let volume = |more: Value| {
+        let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
+        for (field, value) in more.as_object().expect("fields") {
+            spec[field.as_str()] = value.clone();
+        }
+        json!({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": spec})
+    };
+    let csi = |class: &str| {
+        volume(
+            json!({"csi": {"driver": "d", "volumeHandle": "h"}, "volumeAttributesClassName": class}),
+        )
+    };
+    let errors = |object: Value| create("persistentvolumes", object).1;
+    let class = "spec.volumeAttributesClassName";
+    assert_eq!(errors(csi("a")), [""; 0]);
+    assert_eq!(errors(csi("")), [format!("Required {class}")]);
+    assert_eq!(errors(csi("A_")), [format!("Invalid {class}")]);
+    let local = volume(json!({"hostPath": {"path": "/a"}, "volumeAttributesClassName": "a"}));
+    assert_eq!(errors(local), ["Required spec.csi"]);
+    let secret = |mut object: Value, name: &str| {
+        object["spec"]["csi"]["controllerExpandSecretRef"] =
+            json!({"name": name, "namespace": "n"});
+        object
+    };
+    let change = |old: &Value, new: Value| update("persistentvolumes", old, new).1;
+    assert_eq!(change(&csi("a"), secret(csi("a"), "s")), [""; 0]);
+    let source = "Forbidden spec.persistentvolumesource";
+    assert_eq!(change(&secret(csi("a"), "s"), secret(csi("a"), "t")), [source]);
+    let bare = volume(json!({"csi": {"driver": "d", "volumeHandle": "h"}}));
+    assert_eq!(change(&csi("a"), bare), [format!("Forbidden {class}")]);
+}
+
+#[test]
+fn addresses_of_services_have_families() {
+    let service = |more: Value| {
+        let mut spec = json!({"ports": [{"port": 80}], "selector": {"a": "b"}});
+        for (field, value) in more.as_object().expect("fields") {
+            spec[field.as_str()] = value.clone();
+        }
+        json!({"kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": spec})
+    };
+    let errors = |spec: Value| create("services", service(spec)).1;
+    let addresses = |all: Value| json!({"clusterIP": all[0], "clusterIPs": all});
+    let [all, second] = ["Invalid spec.clusterIPs", "Invalid spec.clusterIPs[1]"];
+    assert_eq!(errors(addresses(json!(["10.0.0.1"]))), [""; 0]);
+    assert_eq!(errors(addresses(json!(["None", "10.0.0.1"]))), [all]);
+    assert_eq!(errors(addresses(json!(["10.0.0.1", "None"]))), [second]);
+    assert_eq!(errors(addresses(json!(["10.0.0.1", "10.0.0.2"]))), [all]);
+    assert_eq!(
+        errors(json!({"clusterIP": "10.0.0.1", "ipFamilies": ["IPv6"]})),
+        ["Invalid spec.clusterIPs[0]"]
+    );
+    assert_eq!(
+        errors(json!({"clusterIP": "None", "type": "NodePort"})),
+        ["Invalid spec.clusterIPs[0]"]
+    );
+    let dual = json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"});
+    let (stored, none) = create("services", service(dual));
+    assert_eq!(none, [""; 0]);
+    let change = |changes: Value| {
+        let mut new = stored.clone();
+        for (field, value) in changes.as_object().expect("fields") {
+            new["spec"][field.as_str()] = value.clone();
+        }
+        update("services", &stored, new)
+    };
+    let less = json!({"clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"]});
+    let policy = "Invalid spec.ipFamilyPolicy";
+    assert_eq!(change(less).1, [policy, policy]);
+    // The policy alone releases the second address.
+    let (single, none) = change(json!({"ipFamilyPolicy": "SingleStack"}));
+    assert_eq!((none, &single["spec"]["clusterIPs"]), (vec![], &json!(["10.0.0.1"])));
+    assert_eq!(single["spec"]["ipFamilies"], json!(["IPv4"]));
+    let other = json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2", "fd00::1"]});
+    assert_eq!(change(other).1, ["Invalid spec.clusterIPs[0]"]);
+}
+
+#[test]
+fn services_are_exposed_as_their_type_allows() {
+    let service = |kind: &str, more: Value, notes: Value| {
+        let mut spec = json!({"type": kind, "ports": [{"port": 80}]});
+        for (field, value) in more.as_object().expect("fields") {
+            spec[field.as_str()] = value.clone();
+        }
+        json!({"kind": "Service", "metadata": {"name": "s", "namespace": "n", "annotations": notes}, "spec": spec})
+    };
+    let errors = |kind: &str, more: Value| create("services", service(kind, more, json!({}))).1;
+    let name = |text: &str| errors("ExternalName", json!({"externalName": text}));
+    assert_eq!(name("a.example.com."), [""; 0]);
+    assert_eq!(name("."), ["Required spec.externalName"]);
+    assert_eq!(name("A_"), ["Invalid spec.externalName"]);
+    let ranges =
+        |kind: &str, range: &str| errors(kind, json!({"loadBalancerSourceRanges": [range]}));
+    assert_eq!(ranges("LoadBalancer", " 10.0.0.0/8 "), [""; 0]);
+    assert_eq!(ranges("LoadBalancer", "x"), ["Invalid spec.LoadBalancerSourceRanges[0]"]);
+    assert_eq!(ranges("ClusterIP", "10.0.0.0/8"), ["Forbidden spec.LoadBalancerSourceRanges"]);
+    let check = |kind: &str| errors(kind, json!({"healthCheckNodePort": 30000}));
+    assert_eq!(check("NodePort"), ["Invalid spec.healthCheckNodePort"]);
+    assert_eq!(check("LoadBalancer"), ["Invalid spec.healthCheckNodePort"]);
+    let noted = |notes: Value| create("services", service("ClusterIP", json!({}), notes)).1;
+    const SOURCES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let place = format!("metadata.annotations[{SOURCES}]");
+    assert_eq!(
+        noted(json!({SOURCES: "x"})),
+        [format!("Forbidden {place}"), format!("Invalid {place}")]
+    );
+    let modes = json!({"service.kubernetes.io/topology-aware-hints": "Auto", "service.kubernetes.io/topology-mode": "x"});
+    assert_eq!(noted(modes), ["Invalid metadata.annotations[service.kubernetes.io/topology-mode]"]);
+    let local = |more: Value| {
+        let mut spec = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 30001});
+        for (field, value) in more.as_object().expect("fields") {
+            spec[field.as_str()] = value.clone();
+        }
+        service("LoadBalancer", spec, json!({}))
+    };
+    let ported = json!({"ports": [{"name": "a", "port": 80, "nodePort": 30002}]});
+    let (stored, none) = create("services", local(ported));
+    assert_eq!(none, [""; 0]);
+    let later = json!({"healthCheckNodePort": 0, "ports": [{"name": "a", "port": 81}]});
+    let (kept, none) = update("services", &stored, local(later));
+    assert_eq!(none, [""; 0]);
+    assert_eq!(kept["spec"]["healthCheckNodePort"], json!(30001));
+    assert_eq!(kept["spec"]["ports"][0]["nodePort"], json!(30002));
+    let class = json!({"healthCheckNodePort": 30003, "loadBalancerClass": "example.com/a"});
+    assert_eq!(
+        update("services", &stored, local(class)).1,
+        ["Forbidden spec.healthCheckNodePort", "Invalid spec.loadBalancerClass"]
+    );
 }

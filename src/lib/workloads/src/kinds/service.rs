@@ -1,14 +1,15 @@
 //! Service: a stable address of pods.
 
+mod addresses;
+
 use crate::cells::{self, CellValue, at, list_at, str_at};
-use crate::checks::{FieldErrors, ip, number, text};
-use crate::conditions::is_given;
+use crate::checks::{FieldErrors, cidr, number, text};
 use crate::hooks::KindCode;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
@@ -37,9 +38,12 @@ impl KindCode for Service {
     /// Without an allocator: what follows from the fields that were given.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         if change.subresource.is_empty() {
-            change.old.inspect(|old| drop_unused(old, object));
-            addresses(change.old, object);
-            families(object);
+            if let Some(old) = change.old {
+                keep_ports(old, object);
+                drop_unused(old, object);
+            }
+            addresses::normalize(change.old, object);
+            addresses::families(change.old, object);
         }
     }
 
@@ -75,6 +79,12 @@ impl KindCode for Service {
         })
     }
 }
+
+const HEALTH_CHECK: &[&str] = &["spec", "healthCheckNodePort"];
+const SOURCES: &[&str] = &["spec", "loadBalancerSourceRanges"];
+const SOURCES_NOTE: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const MODE: &str = "service.kubernetes.io/topology-mode";
 
 /// Ports of nodes that services may have.
 const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
@@ -113,66 +123,6 @@ fn drop_unused(old: &Document, object: &mut Document) {
     }
 }
 
-/// `clusterIP` is the first of `clusterIPs`.
-fn addresses(old: Option<&Document>, object: &mut Document) {
-    let kind = |object: &Document| object.str(&["spec", "type"]).unwrap_or_default().to_owned();
-    let one = object.str(&["spec", "clusterIP"]).unwrap_or_default().to_owned();
-    let many = object.list(&["spec", "clusterIPs"]).to_vec();
-    if let Some(old) =
-        old.filter(|old| kind(old) != "ExternalName" && kind(object) != "ExternalName")
-    {
-        // Addresses that are not given stay.
-        if one.is_empty() && many.is_empty() {
-            for field in ["clusterIP", "clusterIPs"] {
-                if let Some(value) = old.get(&["spec", field]) {
-                    object.set(&["spec", field], value.clone());
-                }
-            }
-            return;
-        }
-        let same = old.list(&["spec", "clusterIPs"]) == many.as_slice();
-        if same && old.str(&["spec", "clusterIP"]) != Some(one.as_str()) {
-            match one.as_str() {
-                "" => object.remove(&["spec", "clusterIPs"]).map_or((), drop),
-                one => object.set(&["spec", "clusterIPs"], vec![Value::from(one)]),
-            }
-            return;
-        }
-    }
-    if !one.is_empty() && many.is_empty() {
-        object.set(&["spec", "clusterIPs"], vec![Value::from(one)]);
-    }
-}
-
-/// Families of the addresses in a cluster of one family.
-fn families(object: &mut Document) {
-    let spec = |field: &str| object.get(&["spec", field]).filter(|value| is_given(value));
-    if object.str(&["spec", "type"]) == Some("ExternalName") {
-        return;
-    }
-    let is_v6 = |text: &Value| text.as_str().is_some_and(|text| text.contains(':'));
-    let v6 = object.list(&["spec", "clusterIPs"]).first().is_some_and(is_v6);
-    let headless = object.str(&["spec", "clusterIP"]) == Some("None");
-    let unselected = spec("selector").and_then(Value::as_object).is_none_or(|map| map.is_empty());
-    let (policy, family) = (spec("ipFamilyPolicy").is_none(), spec("ipFamilies").is_none());
-    let dual = headless && unselected && policy && family;
-    if policy {
-        object.set(
-            &["spec", "ipFamilyPolicy"],
-            if dual { "RequireDualStack" } else { "SingleStack" },
-        );
-    }
-    if family {
-        let list: &[&str] = match (dual, v6) {
-            (true, _) => &["IPv4", "IPv6"],
-            (false, true) => &["IPv6"],
-            (false, false) => &["IPv4"],
-        };
-        let list: Vec<Value> = list.iter().map(|name| Value::from(*name)).collect();
-        object.set(&["spec", "ipFamilies"], list);
-    }
-}
-
 fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let spec = root.field("spec");
@@ -206,47 +156,123 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
             errors.forbidden(path.field("nodePort"), why);
         }
     }
-    let one = object.str(&["spec", "clusterIP"]).unwrap_or_default();
-    let many = object.list(&["spec", "clusterIPs"]);
-    let first = many.first().and_then(Value::as_str).unwrap_or_default();
-    let path = spec.field("clusterIPs");
-    let shown = object.get(&["spec", "clusterIPs"]);
-    if one.is_empty() && !many.is_empty() {
-        errors.invalid(path, shown, "must be empty when `clusterIP` is not specified");
-    } else if one != first {
-        errors.invalid(path, shown, "first value must match `clusterIP`");
-    }
-    let kind = object.str(&["spec", "type"]).unwrap_or_default();
-    if one == "None" && matches!(kind, "NodePort" | "LoadBalancer") {
-        let why = format!("may not be set to 'None' for {kind} services");
-        errors.invalid(path.index(0), one, &why);
-    }
-    for (index, address) in many.iter().enumerate() {
-        let address = address.as_str().unwrap_or_default();
-        if index > 0 || address != "None" {
-            errors.all_invalid(path.index(index), address, ip(address));
-        }
-    }
-    if many.len() > 2 {
-        errors.invalid(path, shown, "may only hold up to 2 values");
-    }
+    exposure(old, object, errors);
+    addresses::validate(object, errors);
     if let Some(old) = old {
-        unchanged(old, object, spec, errors);
+        addresses::validate_change(old, object, errors);
+        let is_checked = |object: &Document| needs_health_check(object);
+        let port = |object: &Document| object.get(HEALTH_CHECK).and_then(Value::as_i64);
+        if is_checked(old) && is_checked(object) && port(old).is_some() && port(old) != port(object)
+        {
+            errors.forbidden(spec.field("healthCheckNodePort"), "field is immutable");
+        }
+        let class =
+            |object: &Document| object.str(&["spec", "loadBalancerClass"]).map(str::to_owned);
+        if is_balanced(old) && is_balanced(object) && class(old) != class(object) {
+            let shown = object.get(&["spec", "loadBalancerClass"]);
+            errors.invalid(spec.field("loadBalancerClass"), shown, "may not change once set");
+        }
     }
 }
 
-fn unchanged(old: &Document, object: &Document, spec: FieldPath<'_>, errors: &mut FieldErrors) {
-    let kind = |object: &Document| object.str(&["spec", "type"]).unwrap_or_default().to_owned();
-    if kind(old) == "ExternalName" || kind(object) == "ExternalName" {
+/// Who reaches it: names, sources, hints of topology.
+fn exposure(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
+    let root = FieldPath::Root;
+    let (spec, annotations) = (root.field("spec"), root.field("metadata.annotations"));
+    if let (Some(hints), Some(mode)) = (object.annotation(HINTS), object.annotation(MODE))
+        && hints != mode
+    {
+        let why = format!("must match annotations[{HINTS}] when both are specified");
+        errors.invalid(annotations.key(MODE), mode, &why);
+    }
+    if object.str(&["spec", "type"]) == Some("ExternalName") {
+        let (path, given) = (spec.field("externalName"), object.str(&["spec", "externalName"]));
+        let given = given.unwrap_or_default();
+        // A trailing dot says that it is fully qualified.
+        match given.strip_suffix('.').unwrap_or(given) {
+            "" => errors.required(path, ""),
+            name => errors.all_invalid(path, name, name::dns1123_subdomain(name)),
+        }
+    }
+    let only = "may only be used when `type` is 'LoadBalancer'";
+    let is_balanced = is_balanced(object);
+    let ranges = object.list(SOURCES);
+    let path = spec.field("LoadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        if !is_balanced {
+            errors.forbidden(path, only);
+        }
+        let trimmed = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+        let known: HashSet<String> =
+            old.map(|old| old.list(SOURCES).iter().map(trimmed).collect()).unwrap_or_default();
+        for (index, range) in ranges.iter().map(trimmed).enumerate() {
+            if errors.is_full() {
+                return;
+            }
+            if !known.contains(&range) {
+                errors.all_invalid(path.index(index), &range, cidr(&range));
+            }
+        }
+    } else if let Some(given) = object.annotation(SOURCES_NOTE) {
+        let path = annotations.key(SOURCES_NOTE);
+        if !is_balanced {
+            errors.forbidden(path, only);
+        }
+        let is_known = old.is_some_and(|old| old.annotation(SOURCES_NOTE) == Some(given));
+        for range in given.trim().split(',').filter(|_| !is_known && !given.trim().is_empty()) {
+            if errors.is_full() {
+                return;
+            }
+            errors.all_invalid(path, range.trim(), cidr(range.trim()));
+        }
+    }
+}
+
+fn is_balanced(object: &Document) -> bool {
+    object.str(&["spec", "type"]) == Some("LoadBalancer")
+}
+
+fn needs_health_check(object: &Document) -> bool {
+    is_balanced(object) && object.str(&["spec", "externalTrafficPolicy"]) == Some("Local")
+}
+
+fn needs_node_ports(object: &Document) -> bool {
+    let allocates = object.get(&["spec", "allocateLoadBalancerNodePorts"]);
+    let allocates = allocates.and_then(Value::as_bool).unwrap_or(true);
+    object.str(&["spec", "type"]) == Some("NodePort") || is_balanced(object) && allocates
+}
+
+/// Ports that an update does not give stay.
+fn keep_ports(old: &Document, object: &mut Document) {
+    if needs_health_check(old)
+        && needs_health_check(object)
+        && object.get(HEALTH_CHECK).and_then(Value::as_i64).unwrap_or_default() == 0
+        && let Some(port) = old.get(HEALTH_CHECK).cloned()
+    {
+        object.set(HEALTH_CHECK, port);
+    }
+    if !needs_node_ports(old) || !needs_node_ports(object) {
         return;
     }
-    let before = old.list(&["spec", "clusterIPs"]).first().cloned();
-    let after = object.list(&["spec", "clusterIPs"]).first().cloned();
-    if before.is_some() && before != after {
-        let path = spec.field("clusterIPs");
-        let why = "may not change once set";
-        errors.invalid(path.index(0), after.as_ref(), why);
-    }
+    let node = |port: &Value| number(port, "nodePort");
+    let ports = |object: &Document| -> HashSet<i64> {
+        object.list(&["spec", "ports"]).iter().map(node).collect()
+    };
+    let given = ports(object);
+    let known: HashMap<&str, i64> = old
+        .list(&["spec", "ports"])
+        .iter()
+        .filter(|port| node(port) != 0 && !given.contains(&node(port)))
+        .map(|port| (text(port, "name"), node(port)))
+        .collect();
+    let Some(spec) = object.get_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
+    super::podspec::each(spec, "ports", |port| {
+        let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
+        let is_unset = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default() == 0;
+        if let Some(number) = known.get(name).filter(|_| is_unset) {
+            port.insert("nodePort", (*number).into());
+        }
+    });
 }
 
 /// The target port defaults to the port.

@@ -26,6 +26,8 @@ const SHARED_FIELDS: [&str; 9] = [
 ];
 /// The deprecated place of a class's name.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const ATTRIBUTES_CLASS: &[&str] = &["spec", "volumeAttributesClassName"];
+const EXPAND_SECRET: &[&str] = &["spec", "csi", "controllerExpandSecretRef"];
 
 /// PersistentVolume: storage that exists.
 #[derive(Debug)]
@@ -57,8 +59,24 @@ impl KindCode for PersistentVolume {
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
-        let Some(old) = change.old.filter(|_| change.subresource.is_empty()) else { return };
+        if !change.subresource.is_empty() {
+            return;
+        }
+        let root = FieldPath::Root;
+        let spec = root.field("spec");
+        let is_given = |object: &Document, path: &[&str]| at_given(object, path).is_some();
+        let has_class = is_given(object, ATTRIBUTES_CLASS);
+        if has_class && !is_given(object, &["spec", "csi"]) {
+            let why = "has to be specified when using volumeAttributesClassName";
+            errors.required(spec.field("csi"), why);
+        }
+        let Some(old) = change.old else { return };
+        let may_set_secret = is_given(old, &["spec", "csi"]) && !is_given(old, EXPAND_SECRET);
         let source = |object: &Document| {
+            let mut object = object.clone();
+            if may_set_secret {
+                object.remove(EXPAND_SECRET);
+            }
             let spec = object.get(&["spec"]).and_then(Value::as_object).cloned();
             let mut spec = spec.unwrap_or_default();
             SHARED_FIELDS.iter().for_each(|field| {
@@ -66,8 +84,6 @@ impl KindCode for PersistentVolume {
             });
             Value::Object(spec)
         };
-        let root = FieldPath::Root;
-        let spec = root.field("spec");
         if !same(Some(&source(old)), Some(&source(object))) {
             let why = "spec.persistentvolumesource is immutable after creation";
             errors.forbidden(spec.field("persistentvolumesource"), why);
@@ -84,6 +100,10 @@ impl KindCode for PersistentVolume {
                 after,
                 "field is immutable, except for updating from beta label to GA",
             );
+        }
+        if is_given(old, ATTRIBUTES_CLASS) && !has_class {
+            let why = "update from non-nil value to nil is forbidden";
+            errors.forbidden(spec.field("volumeAttributesClassName"), why);
         }
     }
 
@@ -118,7 +138,7 @@ impl KindCode for VolumeClaim {
             object.set(&["status"], json!({"phase": "Pending"}));
         }
         if change.subresource.is_empty() {
-            data_sources(object);
+            data_sources(change.old, object);
         }
     }
 
@@ -128,49 +148,17 @@ impl KindCode for VolumeClaim {
         }
         let root = FieldPath::Root;
         let spec = root.field("spec");
-        let given = |field: &str| object.get(&["spec", field]).filter(|value| !value.is_null());
-        if let (Some(source), Some(reference)) = (given("dataSource"), given("dataSourceRef"))
-            && text(reference, "namespace").is_empty()
-            && !same(Some(source), Some(reference))
-        {
-            errors.invalid(spec, "", "must match dataSourceRef");
-        }
-        let Some(old) = change.old else { return };
-        let is_bound = object.str(&["status", "phase"]) == Some("Bound");
-        let fixed = |object: &Document| {
-            let mut spec = object.get(&["spec"]).cloned().unwrap_or_default();
-            if let Some(map) = spec.as_object_mut() {
-                if is_bound {
-                    map.remove("volumeAttributesClassName");
-                }
-                // The default class may come later.
-                if old.get(&["spec", "storageClassName"]).is_none_or(Value::is_null) {
-                    map.remove("storageClassName");
-                }
-                // Empty: a controller may bind it.
-                if old.str(&["spec", "volumeName"]).unwrap_or_default().is_empty() {
-                    map.remove("volumeName");
-                }
+        let given = |field: &str| at_given(object, &["spec", field]);
+        if let (Some(source), Some(reference)) = (given("dataSource"), given("dataSourceRef")) {
+            if !text(reference, "namespace").is_empty() {
+                let why = "may not be specified when dataSourceRef.namespace is specified";
+                errors.invalid(spec, json!({}), why);
+            } else if !same(Some(source), Some(reference)) {
+                errors.invalid(spec, json!({}), "must match dataSourceRef");
             }
-            let requests = spec.get_mut("resources").and_then(|resources| {
-                resources.as_object_mut()?.get_mut("requests")?.as_object_mut()
-            });
-            if let Some(requests) = requests.filter(|_| is_bound) {
-                requests.remove("storage");
-            }
-            spec
-        };
-        if !same(Some(&fixed(old)), Some(&fixed(object))) {
-            let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
-            errors.forbidden(spec, why);
         }
-        let path = ["spec", "resources", "requests", "storage"];
-        let amount = |object: &Document| Quantity::from_value(object.get(&path)?).ok();
-        if let (Some(before), Some(after)) = (amount(old), amount(object))
-            && after.sub(&before).is_negative()
-        {
-            let why = "field can not be less than status.capacity";
-            errors.forbidden(root.field("spec.resources.requests.storage"), why);
+        if let Some(old) = change.old {
+            claim_change(old, object, errors);
         }
     }
 
@@ -191,6 +179,88 @@ impl KindCode for VolumeClaim {
     fn selectable(&self, path: &str, object: &Document) -> Option<String> {
         (path == "name").then(|| object.name().to_owned())
     }
+}
+
+/// What an update of a claim's spec may change.
+fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
+    let root = FieldPath::Root;
+    let spec = root.field("spec");
+    let is_bound = object.str(&["status", "phase"]) == Some("Bound");
+    let (was, is) = (old.annotation(CLASS), object.annotation(CLASS));
+    let given_class = object.str(&["spec", "storageClassName"]);
+    let had_class = at_given(old, &["spec", "storageClassName"]).is_some();
+    // A claim without a class may get the default one, or that of the deprecated annotation.
+    let may_get_class = !had_class && was.is_none_or(|was| given_class == Some(was));
+    let is_moved = was.is_some() && is.is_none() && may_get_class;
+    let note = is.unwrap_or_default();
+    if !is_moved && note != was.unwrap_or_default() {
+        let path = root.field("metadata.annotations");
+        errors.invalid(path.field(CLASS), note, "field is immutable");
+    }
+    let fixed = |object: &Document| {
+        let mut spec = object.get(&["spec"]).cloned().unwrap_or_default();
+        if let Some(map) = spec.as_object_mut() {
+            if is_bound {
+                map.remove("volumeAttributesClassName");
+            }
+            if may_get_class {
+                map.remove("storageClassName");
+            }
+            // Empty: a controller may bind it.
+            if old.str(&["spec", "volumeName"]).unwrap_or_default().is_empty() {
+                map.remove("volumeName");
+            }
+        }
+        let requests = spec
+            .get_mut("resources")
+            .and_then(|resources| resources.as_object_mut()?.get_mut("requests")?.as_object_mut());
+        if let Some(requests) = requests.filter(|_| is_bound) {
+            requests.remove("storage");
+        }
+        spec
+    };
+    if !same(Some(&fixed(old)), Some(&fixed(object))) {
+        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
+        errors.forbidden(spec, why);
+    }
+    shrunk(old, object, errors);
+    let modes = [old, object].map(|object| object.get(&["spec", "volumeMode"]));
+    if !same(modes[0], modes[1]) {
+        errors.invalid(root.field("volumeMode"), modes[1], "field is immutable");
+    }
+    if at_given(old, &["status", "currentVolumeAttributesClassName"]).is_some() {
+        let path = spec.field("volumeAttributesClassName");
+        match object.str(ATTRIBUTES_CLASS) {
+            None => errors.forbidden(
+                path,
+                "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil",
+            ),
+            Some("") => errors.forbidden(
+                path,
+                "update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil",
+            ),
+            Some(_) => {}
+        }
+    }
+}
+
+/// A request may be taken back, but not below what there is already.
+fn shrunk(old: &Document, object: &Document, errors: &mut FieldErrors) {
+    let amount = |object: &Document, path: &[&str]| {
+        let given = object.get(path).and_then(|value| Quantity::from_value(value).ok());
+        given.unwrap_or_default()
+    };
+    let request = ["spec", "resources", "requests", "storage"];
+    let (before, after) = (amount(old, &request), amount(object, &request));
+    let capacity = amount(old, &["status", "capacity", "storage"]);
+    if after < before && after <= capacity {
+        let why = "field can not be less than status.capacity";
+        errors.forbidden(FieldPath::Root.field("spec.resources.requests.storage"), why);
+    }
+}
+
+fn at_given<'a>(object: &'a Document, path: &[&str]) -> Option<&'a Value> {
+    object.get(path).filter(|value| !value.is_null())
 }
 
 /// What is allocated to a claim: storage alone, and how its resize goes.
@@ -228,19 +298,31 @@ fn allocated(object: &Document, errors: &mut FieldErrors) {
 }
 
 /// `dataSource` and `dataSourceRef` name the same object, unless it is in another namespace.
-fn data_sources(object: &mut Document) {
-    let find = |field: &str| object.get(&["spec", field]).filter(|value| !value.is_null()).cloned();
-    match (find("dataSource"), find("dataSourceRef")) {
-        (Some(source), None) => object.set(&["spec", "dataSourceRef"], source),
-        (None, Some(reference)) if text(&reference, "namespace").is_empty() => {
-            let (group, kind) = (text(&reference, "apiGroup"), text(&reference, "kind"));
-            let is_known = matches!(
-                (group, kind),
-                ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-            );
-            if is_known {
-                object.set(&["spec", "dataSource"], reference);
-            }
+/// References to other namespaces need a feature gate, and sources of other kinds the reference.
+fn data_sources(old: Option<&Document>, object: &mut Document) {
+    const SOURCE: &[&str] = &["spec", "dataSource"];
+    const REFERENCE: &[&str] = &["spec", "dataSourceRef"];
+    let had = |path| old.is_some_and(|old| at_given(old, path).is_some());
+    let of_other = |reference: &Value| !text(reference, "namespace").is_empty();
+    if !had(REFERENCE) && at_given(object, REFERENCE).is_some_and(of_other) {
+        object.remove(REFERENCE);
+    }
+    let is_known = |source: &Value| {
+        matches!(
+            (text(source, "apiGroup"), text(source, "kind")),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    let has_reference = at_given(object, REFERENCE).is_some();
+    if !had(SOURCE) && !has_reference && !at_given(object, SOURCE).is_some_and(is_known) {
+        object.remove(SOURCE);
+    }
+    match (at_given(object, SOURCE).cloned(), at_given(object, REFERENCE).cloned()) {
+        (Some(source), None) => object.set(REFERENCE, source),
+        (None, Some(reference)) if !of_other(&reference) => {
+            let mut source = reference;
+            source.as_object_mut().map(|fields| fields.remove("namespace"));
+            object.set(SOURCE, source);
         }
         _ => {}
     }
