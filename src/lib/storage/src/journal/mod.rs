@@ -26,6 +26,7 @@ mod rewrite;
 mod space;
 mod step_gate;
 pub mod transform;
+pub mod unsynced;
 
 pub(crate) use recover::RecoveryVisitor;
 

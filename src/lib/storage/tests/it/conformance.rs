@@ -1,5 +1,6 @@
 //! The conformance suite, on every engine.
 
+use ferrokube_storage::journal::unsynced::UnsyncedDisk;
 use ferrokube_storage::testing::{CaseConfig, SimDisk, suite};
 use ferrokube_storage::{Config, Engine, Environment, JournalLimits, Revision, Store};
 use std::sync::Arc;
@@ -37,6 +38,25 @@ async fn embedded() {
                 must_exist: false,
             },
             parts(wish),
+        )
+        .unwrap()
+    };
+    suite(open).await;
+}
+
+/// What test suites get.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn embedded_without_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |wish: &CaseConfig| {
+        Store::open_with(
+            Config {
+                engine: Engine::Embedded(dir.path().join(wish.name)),
+                history_bytes: wish.history_bytes,
+                origin: Some(Revision(0)),
+                must_exist: false,
+            },
+            Environment { io: Arc::new(UnsyncedDisk), ..parts(wish) },
         )
         .unwrap()
     };
