@@ -43,6 +43,7 @@ impl Companion for Controllers<'_> {
             chosen: self.chosen.to_vec(),
             pki: server.pki().clone(),
             url: server.url().to_owned(),
+            server_name: server.loopback_name(),
             gates: setup.inputs.gates.separate(),
             signer: signer(setup.key_files(server.directory())),
         };
@@ -76,6 +77,7 @@ struct ControllersRun {
     chosen: Vec<String>,
     pki: Pki,
     url: String,
+    server_name: Option<&'static str>,
     gates: Gates,
     signer: Signer,
 }
@@ -99,9 +101,9 @@ impl ControllersRun {
     /// Runs until shutdown, or until their certificate is due for renewal.
     async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
+        let (ca, chain, key) = (self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem);
         let connection =
-            Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem)
-                .await?;
+            Connection::from_named_parts(&self.url, self.server_name, ca, chain, key).await?;
         // The data directory is locked by this process: there is no other manager to elect.
         let manager = ControllerManager::builder(connection)
             .controllers(&self.chosen)

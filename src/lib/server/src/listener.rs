@@ -15,6 +15,10 @@ use tokio::task::JoinSet;
 /// Interval of certificate file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
+/// Clients in this process ask for this name when the serving certificate is from files, whose CA
+/// they do not know. The name is kube-apiserver's.
+pub(crate) const LOOPBACK_NAME: &str = "apiserver-loopback-client";
+
 const PAIR: &str = "cannot use the serving certificate and its key";
 
 /// A bound listener with its certificates.
@@ -23,8 +27,8 @@ pub(crate) struct Listener {
     tls: Tls,
     files: TlsFiles,
     loaded: LoadedFiles,
-    /// Our serving certificate, unless files are given.
-    serving: Option<Pair>,
+    /// Our serving certificate: for all clients, or with files for [`LOOPBACK_NAME`] only.
+    own: Pair,
     names: Vec<String>,
     admin_lifetime: Duration,
 }
@@ -55,25 +59,30 @@ impl Listener {
             config;
         files.client_ca_pem.extend_from_slice(pki.client_ca_pem().as_bytes());
         let names = pki::serving_names(address.ip(), &names);
-        let (serving, tls) = match files.read_serving()? {
+        let (own, tls) = match files.read_serving()? {
             Some((chain, key)) => {
                 let tls = Tls::with_policy(&chain, &key, &policy).because(|| PAIR.to_owned())?;
-                (None, tls)
+                (show_loopback(pki, &tls)?, tls)
             }
             None => {
                 let pair = pki.serving(&names).map_err(InputError::Names)?;
                 let tls =
                     Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?;
-                (Some(pair), tls)
+                (pair, tls)
             }
         };
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let server = Server::bind(address, tls.clone(), limits.of_process())?;
-        Ok(Self { server, tls, files, loaded, serving, names, admin_lifetime })
+        Ok(Self { server, tls, files, loaded, own, names, admin_lifetime })
     }
 
     pub(crate) fn stats(&self) -> Arc<ListenerStats> {
         self.server.stats()
+    }
+
+    /// The name in the certificate for clients in this process, if it is not the URL's host.
+    pub(crate) fn loopback_name(&self) -> Option<&'static str> {
+        self.files.serving.is_some().then_some(LOOPBACK_NAME)
     }
 
     /// URL for clients on this machine.
@@ -98,29 +107,37 @@ impl Listener {
         tasks: &mut JoinSet<()>,
     ) -> Result<impl Future<Output = usize> + Send + 'static + use<>, PkiError> {
         let url = self.url();
-        let Self { server, tls, files, loaded, serving, names, admin_lifetime } = self;
+        let Self { server, tls, files, loaded, own, names, admin_lifetime } = self;
         let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
         let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
         tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || {
             write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)
         }));
-        if let Some(own) = serving {
-            let renewed = tls.clone();
-            tasks.spawn(pki::renew(
-                own.renewal,
-                ended(shutdown.clone()),
-                move || -> Result<_, RenewError> {
-                    let pair = pki.serving(&names)?;
-                    renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
-                    Ok(pair.renewal)
-                },
-            ));
-        }
+        let (renewed, is_from_files) = (tls.clone(), files.serving.is_some());
+        tasks.spawn(pki::renew(
+            own.renewal,
+            ended(shutdown.clone()),
+            move || -> Result<_, RenewError> {
+                if is_from_files {
+                    return Ok(show_loopback(&pki, &renewed)?.renewal);
+                }
+                let pair = pki.serving(&names)?;
+                renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+                Ok(pair.renewal)
+            },
+        ));
         if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
             tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
         }
         Ok(server.serve(handler, shutdown.clone()))
     }
+}
+
+/// Issues a certificate for clients in this process, and shows it to them.
+fn show_loopback(pki: &Pki, tls: &Tls) -> Result<Pair, RenewError> {
+    let pair = pki.serving(&[LOOPBACK_NAME.to_owned()])?;
+    tls.replace_named(LOOPBACK_NAME, pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+    Ok(pair)
 }
 
 /// Why a renewal failed; it is retried.
@@ -130,6 +147,15 @@ enum RenewError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] ferrokube_serve::TlsError),
+}
+
+impl From<RenewError> for InputError {
+    fn from(error: RenewError) -> Self {
+        match error {
+            RenewError::Pki(error) => Self::Names(error),
+            RenewError::Tls(error) => error.into(),
+        }
+    }
 }
 
 async fn ended(shutdown: Shutdown) {

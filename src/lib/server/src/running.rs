@@ -28,6 +28,7 @@ pub struct RunningControlPlane {
     audit: AuditLog,
     pki: Pki,
     url: String,
+    loopback_name: Option<&'static str>,
     kubeconfig: PathBuf,
     trigger: ShutdownTrigger,
     shutdown: Shutdown,
@@ -44,7 +45,7 @@ impl RunningControlPlane {
         let Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, .. } =
             assembled;
         api.show_listener(listener.stats());
-        let url = listener.url();
+        let (url, loopback_name) = (listener.url(), listener.loopback_name());
         let kubeconfig = directory.join("admin.kubeconfig");
         let (trigger, shutdown) = ShutdownTrigger::new();
         let mut tasks = JoinSet::new();
@@ -76,6 +77,7 @@ impl RunningControlPlane {
             audit,
             pki,
             url,
+            loopback_name,
             kubeconfig,
             trigger,
             shutdown,
@@ -108,6 +110,12 @@ impl RunningControlPlane {
     /// URL for clients on this machine.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The server name for TLS with which clients in this process verify the server by its own CA;
+    /// `None` if that is the URL's host. Set if the serving certificate is from files.
+    pub fn loopback_name(&self) -> Option<&'static str> {
+        self.loopback_name
     }
 
     /// The administrator's kubeconfig, renewed while the control plane runs.
