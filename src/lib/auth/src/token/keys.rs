@@ -28,7 +28,7 @@ pub enum TokenKeyError {
     Pem(usize),
     /// No key of a supported form.
     #[error(
-        "the service account key file {0} holds no P-256 key (PKCS#8 private key, or SubjectPublicKeyInfo public key)"
+        "the service account key file {0} holds no P-256 key (PKCS#8 private key, SubjectPublicKeyInfo public key, or certificate)"
     )]
     Form(usize),
     /// More than 64 verification keys.
@@ -52,7 +52,8 @@ struct VerifyingKey {
 
 impl TokenKeys {
     /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM with further private or
-    /// public P-256 keys whose tokens stay valid.
+    /// public P-256 keys, or certificates of such, whose tokens stay valid. As in kube-apiserver, a
+    /// certificate only wraps its key: nothing else of it counts.
     ///
     /// # Errors
     /// [`TokenKeyError`]; its number is 0 for the signing key and counts the others from 1.
@@ -182,6 +183,11 @@ fn verifying_keys(
         private_keys(pem, number, random)?.into_iter().map(|(_, public)| public).collect();
     for block in blocks(pem, number)?.iter().filter(|block| block.label == "PUBLIC KEY") {
         keys.push(VerifyingKey::from_spki(&block.contents).ok_or(TokenKeyError::Form(number))?);
+    }
+    for block in blocks(pem, number)?.iter().filter(|block| block.label == "CERTIFICATE") {
+        let certificate = block.parse_x509().map_err(|_| TokenKeyError::Form(number))?;
+        let key = VerifyingKey::from_spki(certificate.public_key().raw);
+        keys.push(key.ok_or(TokenKeyError::Form(number))?);
     }
     if keys.is_empty() { Err(TokenKeyError::Form(number)) } else { Ok(keys) }
 }

@@ -378,6 +378,27 @@ async fn fault_51_rotated_keys() {
     assert!(fixture.is_valid(&new));
 }
 
+/// kube-apiserver takes the key of a certificate; envtest passes one.
+#[tokio::test]
+async fn a_certificate_verifies_the_tokens_of_its_key() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    let certificate = |key: &KeyPair| {
+        rcgen::CertificateParams::default().self_signed(key).expect("a certificate").pem()
+    };
+    let replace = |verifying: &str| {
+        let signing = KeyPair::generate().expect("key").serialize_pem();
+        TokenKeys::from_pem(signing.as_bytes(), &[verifying.as_bytes()])
+            .map(|keys| fixture.tokens.replace_keys(keys))
+    };
+    replace(&certificate(&KeyPair::generate().expect("key"))).expect("a key");
+    assert!(!fixture.is_valid(&token));
+    replace(&certificate(&KeyPair::from_pem(&fixture.pem).expect("key"))).expect("a key");
+    assert!(fixture.is_valid(&token));
+    let other = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("key");
+    replace(&certificate(&other)).expect_err("not P-256");
+}
+
 #[tokio::test]
 async fn discovery() {
     let fixture = Fixture::new().await;
