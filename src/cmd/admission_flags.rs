@@ -1,10 +1,11 @@
 //! Flags of admission.
 
+use anyhow::ensure;
 use clap::Args;
 use ferrokube_admission::EVENT_RATE_LIMIT;
 use std::path::PathBuf;
 
-/// All that this server has; but for the first one they are always on.
+/// All that this server has; but for the first one they are on by default.
 const PLUGINS: [&str; 10] = [
     EVENT_RATE_LIMIT,
     "CertificateApproval",
@@ -16,6 +17,37 @@ const PLUGINS: [&str; 10] = [
     "ResourceQuota",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
+];
+
+/// Those of kube-apiserver 1.36 that this server lacks.
+const ABSENT: [&str; 27] = [
+    "AlwaysAdmit",
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "ClusterTrustBundleAttest",
+    "DefaultIngressClass",
+    "DefaultStorageClass",
+    "DefaultTolerationSeconds",
+    "DenyServiceExternalIPs",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "LimitRanger",
+    "NamespaceAutoProvision",
+    "NamespaceExists",
+    "NodeDeclaredFeatureValidator",
+    "NodeRestriction",
+    "OwnerReferencesPermissionEnforcement",
+    "PersistentVolumeClaimResize",
+    "PodNodeSelector",
+    "PodSecurity",
+    "PodTolerationRestriction",
+    "PodTopologyLabels",
+    "Priority",
+    "RuntimeClass",
+    "ServiceAccount",
+    "StorageObjectInUseProtection",
+    "TaintNodesByCondition",
 ];
 
 /// Admission flags.
@@ -31,4 +63,91 @@ pub(crate) struct AdmissionFlags {
     /// --admission-control-config-file. The default ones may be named, too
     #[arg(long = "enable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = PLUGINS, hide_possible_values = true)]
     pub(crate) enable: Vec<String>,
+    /// Admission plug-ins to leave out. Those of kube-apiserver that this server lacks may be named,
+    /// too
+    #[arg(long = "disable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = plugin)]
+    pub(crate) disable: Vec<String>,
+}
+
+impl AdmissionFlags {
+    /// Whether EventRateLimit is on.
+    pub(crate) fn limits_events(&self) -> bool {
+        self.enable.iter().any(|name| name == EVENT_RATE_LIMIT)
+    }
+
+    /// Steps to leave out that are on by default.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.disable
+            .iter()
+            .map(String::as_str)
+            .filter(|name| PLUGINS.contains(name) && *name != EVENT_RATE_LIMIT)
+    }
+
+    /// Refuses what is both on and off, in kube-apiserver's words.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let both: Vec<&str> = self
+            .enable
+            .iter()
+            .map(String::as_str)
+            .filter(|name| self.disable.iter().any(|other| other == name))
+            .collect();
+        ensure!(
+            both.is_empty(),
+            "[{}] in enable-admission-plugins and disable-admission-plugins overlapped",
+            both.join(" ")
+        );
+        Ok(())
+    }
+}
+
+/// A name that may be left out; also an empty list, as test suites pass it.
+fn plugin(text: &str) -> Result<String, String> {
+    if text.is_empty() || PLUGINS.contains(&text) || ABSENT.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("admission-control plugin {text:?} is unknown"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct AdmissionCli {
+        #[command(flatten)]
+        admission: AdmissionFlags,
+    }
+
+    fn parse(flags: &[&str]) -> Result<AdmissionFlags, String> {
+        AdmissionCli::try_parse_from([&["x"], flags].concat())
+            .map(|line| line.admission)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn plug_ins_can_be_left_out() {
+        let flags = parse(&[
+            "--disable-admission-plugins=ServiceAccount,ResourceQuota",
+            "--disable-admission-plugins=EventRateLimit",
+        ])
+        .expect("known names");
+        flags.check().expect("no overlap");
+        assert_eq!(flags.left_out().collect::<Vec<_>>(), ["ResourceQuota"]);
+        assert!(!flags.limits_events());
+        let none = parse(&["--disable-admission-plugins="]).expect("an empty list");
+        assert_eq!(none.left_out().count(), 0);
+        let error = parse(&["--disable-admission-plugins=Resourcequota"]).expect_err("a typo");
+        assert!(error.contains("\"Resourcequota\" is unknown"), "{error}");
+        let both = parse(&[
+            "--enable-admission-plugins=ResourceQuota",
+            "--disable-admission-plugins=ResourceQuota",
+        ]);
+        let error = both.expect("known names").check().expect_err("overlap").to_string();
+        assert_eq!(
+            error,
+            "[ResourceQuota] in enable-admission-plugins and disable-admission-plugins overlapped"
+        );
+    }
 }

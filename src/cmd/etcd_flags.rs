@@ -47,6 +47,16 @@ impl EtcdFlags {
         !self.etcd_servers.is_empty()
     }
 
+    /// The URLs.
+    pub(crate) fn servers(&self) -> &[String] {
+        &self.etcd_servers
+    }
+
+    /// Takes the URLs for those of something that is not etcd.
+    pub(crate) fn forget(&mut self) {
+        self.etcd_servers.clear();
+    }
+
     /// Checks the flags and reads the files.
     pub(crate) fn config(&self, remembered: PathBuf) -> anyhow::Result<EtcdConfig> {
         let (ca, certificate) = (self.etcd_cafile.as_ref(), self.etcd_certfile.as_ref());

@@ -204,6 +204,10 @@ pub(crate) struct ServerFlags {
     /// other address
     #[arg(long, value_name = "NAME.NAMESPACE[:PORT]=IP:PORT,...", value_delimiter = ',')]
     pub(crate) service_address: Vec<ServiceAddress>,
+    /// The state is of a test: it outlives the process, but need not outlive the machine, and there
+    /// are no log files.
+    #[arg(skip)]
+    pub(crate) is_for_tests: bool,
     // After the flags without a heading, as clap would apply this one to them.
     #[command(flatten)]
     pub(crate) etcd: EtcdFlags,
@@ -230,9 +234,9 @@ pub(crate) struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// Whether the data directory outlives the process.
+    /// Whether state, audit log and log are kept for good.
     pub(crate) fn is_persistent(&self) -> bool {
-        self.etcd.is_used() || self.storage == Storage::Embedded
+        !self.is_for_tests && (self.etcd.is_used() || self.storage == Storage::Embedded)
     }
 }
 

@@ -9,6 +9,7 @@ mod auth_flags;
 mod backup;
 mod controller_manager;
 mod controllers;
+mod envtest;
 mod etcd_flags;
 mod feature_admin;
 mod flags;
@@ -77,6 +78,12 @@ enum Role {
     Restore(backup::RestoreFlags),
     /// Move the state from a data directory into etcd, or back; no server runs meanwhile
     Migrate(migrate::MigrateFlags),
+    /// Make a directory with the executables that envtest starts: kube-apiserver and etcd
+    EnvtestAssets(envtest::assets::EnvtestAssetsFlags),
+    /// The kube-apiserver of that directory: API server and controllers for a test suite
+    EnvtestApiserver(Box<envtest::apiserver::EnvtestApiserverFlags>),
+    /// The etcd of that directory: no etcd, but the place of the state of envtest-apiserver
+    EnvtestEtcd(Box<envtest::etcd::EnvtestEtcdFlags>),
     /// Print the version
     Version,
     /// Print a shell completion script
@@ -90,13 +97,16 @@ enum Role {
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 12] = [
     "trace",
     "trace-webhook",
     "feature-admin",
     "backup",
     "restore",
     "migrate",
+    "envtest-assets",
+    "envtest-apiserver",
+    "envtest-etcd",
     "version",
     "completions",
     "help",
@@ -124,6 +134,9 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::Backup(flags)) => backup::run(&flags),
         Ok(Role::Restore(flags)) => backup::restore(&flags),
         Ok(Role::Migrate(flags)) => migrate::run(&flags),
+        Ok(Role::EnvtestAssets(flags)) => envtest::assets::run(&flags),
+        Ok(Role::EnvtestApiserver(flags)) => envtest::apiserver::run(*flags, started),
+        Ok(Role::EnvtestEtcd(flags)) => envtest::etcd::run(&flags),
         Ok(Role::Version) => print(
             format!(
                 "ferrokube {} (Kubernetes {})\n",

@@ -26,11 +26,19 @@ fn reference() -> String {
         "backup",
         "restore",
         "migrate",
+        "envtest-assets",
+        "envtest-apiserver",
+        "envtest-etcd",
     ] {
         let role = command.find_subcommand(name).expect("a role");
         let _ = write!(text, "\n## {name}\n");
-        if name == "apiserver" {
-            text.push_str("\nThe flags of `all-in-one` that concern no controllers, and these:\n");
+        let base = match name {
+            "apiserver" => Some("`all-in-one` that concern no controllers"),
+            "envtest-apiserver" => Some("`apiserver`, `--controllers`"),
+            _ => None,
+        };
+        if let Some(base) = base {
+            let _ = write!(text, "\nThe flags of {base}, and these:\n");
         }
         let flags: Vec<_> = role
             .get_arguments()
@@ -42,10 +50,10 @@ fn reference() -> String {
         let new: Vec<_> = flags
             .iter()
             .copied()
-            .filter(|flag| name != "apiserver" || !shared.contains(&cells(flag)))
+            .filter(|flag| base.is_none() || !shared.contains(&cells(flag)))
             .collect();
         tables(&mut text, &new);
-        if name == "all-in-one" {
+        if matches!(name, "all-in-one" | "apiserver") {
             shared.extend(flags.into_iter().map(cells));
         }
     }

@@ -71,6 +71,11 @@ const SERVER: &[(&str, &str)] = &[
     ("--admission-control-config-file={F}/policy.yaml", "kind AdmissionConfiguration"),
     ("--enable-admission-plugins=EventRateLimit", "EventRateLimit: limits: must not be empty"),
     ("--enable-admission-plugins=LimitRanger", "LimitRanger"),
+    ("--disable-admission-plugins=Nonsense", "\"Nonsense\" is unknown"),
+    (
+        "--enable-admission-plugins=ResourceQuota --disable-admission-plugins=ResourceQuota",
+        "overlapped",
+    ),
     ("--service-account-max-token-expiration=59m", "between 1 hour and 2^32 seconds"),
     ("--service-account-max-token-expiration=4294967297s", "between 1 hour and 2^32 seconds"),
     ("--service-account-max-token-expiration=long", "long"),

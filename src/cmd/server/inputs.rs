@@ -11,9 +11,9 @@ use crate::cmd::admission_flags::AdmissionFlags;
 use crate::cmd::flags::ServerFlags;
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
+use ferrokube_admission::EventRateLimit;
 use ferrokube_admission::config::{AdmissionConfig, AdmissionConfigError};
 use ferrokube_admission::webhook::{MUTATING, VALIDATING, WebhookCredentials};
-use ferrokube_admission::{EVENT_RATE_LIMIT, EventRateLimit};
 use ferrokube_auth::audit::AuditPolicy;
 use ferrokube_features::{GateWarning, Gates};
 use ferrokube_pki::files;
@@ -50,8 +50,7 @@ impl AdmissionInputs {
     fn read(flags: &AdmissionFlags) -> Result<Self, AdmissionConfigError> {
         let path = flags.config_file.as_deref();
         let config = path.map(AdmissionConfig::read).transpose()?.unwrap_or_default();
-        let is_limited = flags.enable.iter().any(|name| name == EVENT_RATE_LIMIT);
-        let event_rate = is_limited.then(|| EventRateLimit::of(&config).map(Arc::new));
+        let event_rate = flags.limits_events().then(|| EventRateLimit::of(&config).map(Arc::new));
         let event_rate = event_rate.transpose()?;
         let credentials = |step| config.credentials(step).map(Arc::new);
         let (mutating, validating) = (credentials(MUTATING)?, credentials(VALIDATING)?);
@@ -69,6 +68,7 @@ impl Inputs {
         let spans =
             flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
         process::check_log(&flags.log.config(&gates, None))?;
+        flags.admission.check()?;
         if let Some(companion) = companion {
             companion.check()?;
         }

@@ -14,6 +14,7 @@ use ferrokube_server::{
     DataDir, FrontProxyConfig, ListenerConfig, ServerContext, ServiceAccountConfig, StorageConfig,
     WebhookConfig,
 };
+use ferrokube_storage::journal::unsynced::UnsyncedDisk;
 use ferrokube_storage::{Config, Environment};
 use ferrokube_timeline::TracePages;
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
             mutating: Arc::clone(&setup.inputs.admission.mutating),
             validating: Arc::clone(&setup.inputs.admission.validating),
         })
+        .without_admission(flags.admission.left_out())
         .with_controllers(setup.has_controllers)
         .handlers(ferrokube_cluster::install)
         .listener(listener(setup));
@@ -92,7 +94,11 @@ pub(super) fn in_directory(
             Storage::Embedded => Config::embedded(directory.join("store")),
             Storage::Memory => Config::memory(),
         };
-        StorageConfig::Local { config, environment: store_environment()? }
+        let mut environment = store_environment()?;
+        if setup.flags.is_for_tests {
+            environment.io = Arc::new(UnsyncedDisk);
+        }
+        StorageConfig::Local { config, environment }
     };
     Ok(builder.storage(storage).open_data_dir(directory))
 }

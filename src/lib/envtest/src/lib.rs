@@ -1,0 +1,12 @@
+//! What test suites start as `etcd` and `kube-apiserver`: controller-runtime's envtest, and others
+//! that look for these two executables in `KUBEBUILDER_ASSETS`.
+//!
+//! Must never know the API server, its flags or its storage. Start at [`stand_in`]: it listens where
+//! etcd would, answers the probes of those who start it, and names a directory; [`probe`] asks it
+//! from the API server's side. [`assets`] lays out the directory with the executables, [`keys`] reads
+//! key files with the modes that envtest gives them.
+
+pub mod assets;
+pub mod keys;
+pub mod probe;
+pub mod stand_in;
