@@ -2,6 +2,7 @@
 
 use super::controllers::signer;
 use super::flags::{FeatureFlags, LogFlags, duration};
+use super::notify;
 use super::process::{self, Signals};
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
@@ -134,6 +135,8 @@ async fn work(
     let manager = manager.build()?;
     let mut signals = Signals::new()?;
     let mut running = tokio::spawn(manager.run(shutdown, leading));
+    // A standby is ready, too.
+    notify::ready("running; only the leader acts");
     let outcome = tokio::select! {
         ended = &mut running => Some(ended),
         (name, _) = signals.next() => {

@@ -14,8 +14,10 @@ mod etcd_flags;
 mod feature_admin;
 mod flags;
 mod flow_flags;
+mod install;
 mod kubelet;
 mod migrate;
+mod notify;
 mod process;
 mod progress;
 #[cfg(test)]
@@ -78,6 +80,8 @@ enum Role {
     Restore(backup::RestoreFlags),
     /// Move the state from a data directory into etcd, or back; no server runs meanwhile
     Migrate(migrate::MigrateFlags),
+    /// Install this executable, with systemd units and the names of the components
+    Install(install::InstallFlags),
     /// Make a directory with the executables that envtest starts: kube-apiserver and etcd
     EnvtestAssets(envtest::assets::EnvtestAssetsFlags),
     /// The kube-apiserver of that directory: API server and controllers for a test suite
@@ -97,13 +101,14 @@ enum Role {
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "trace",
     "trace-webhook",
     "feature-admin",
     "backup",
     "restore",
     "migrate",
+    "install",
     "envtest-assets",
     "envtest-apiserver",
     "envtest-etcd",
@@ -134,6 +139,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::Backup(flags)) => backup::run(&flags),
         Ok(Role::Restore(flags)) => backup::restore(&flags),
         Ok(Role::Migrate(flags)) => migrate::run(&flags),
+        Ok(Role::Install(flags)) => install::run(flags),
         Ok(Role::EnvtestAssets(flags)) => envtest::assets::run(&flags),
         Ok(Role::EnvtestApiserver(flags)) => envtest::apiserver::run(*flags, started),
         Ok(Role::EnvtestEtcd(flags)) => envtest::etcd::run(&flags),

@@ -87,6 +87,7 @@ pub(crate) fn block_on(
         .context("cannot start the runtime")?;
     // Stops with the runtime.
     runtime.spawn(crate::memory::wake());
+    runtime.spawn(super::notify::watchdog());
     let result = runtime.block_on(role);
     // Do not wait for blocking work: whatever must be durable was awaited.
     runtime.shutdown_background();
@@ -110,9 +111,11 @@ impl Signals {
 
     /// The next signal's name, and the exit code of a process that it terminates.
     pub(crate) async fn next(&mut self) -> (&'static str, u8) {
-        tokio::select! {
+        let signal = tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", 143),
             _ = self.interrupt.recv() => ("SIGINT", 130),
-        }
+        };
+        super::notify::stopping();
+        signal
     }
 }

@@ -26,6 +26,7 @@ fn reference() -> String {
         "backup",
         "restore",
         "migrate",
+        "install",
         "envtest-assets",
         "envtest-apiserver",
         "envtest-etcd",

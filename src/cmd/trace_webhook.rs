@@ -1,6 +1,7 @@
 //! `ferrokube trace-webhook`: trace ids for another API server, as a mutating admission webhook.
 
 use super::flags::{FeatureFlags, LogFlags};
+use super::notify;
 use super::process::{self, Signals};
 use super::server::report;
 use anyhow::{Context, anyhow};
@@ -115,6 +116,7 @@ async fn serve(
     let local = server.local_address();
     let watching = tokio::spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
     let serving = tokio::spawn(server.serve(webhook, shutdown));
+    notify::ready(&format!("https://{local}/mutate"));
     report(&format!("ready: https://{local}/mutate"));
     let (name, _) = signals.next().await;
     tracing::info!(signal = name, "ending");

@@ -13,6 +13,7 @@ mod clients;
 mod controllers;
 mod coordinated_election;
 mod custom_controller;
+mod deploy;
 mod envtest;
 mod etcd;
 mod faults;

@@ -9,6 +9,7 @@ mod plan;
 mod trace_page;
 
 use super::flags::{KubeApiserverFlags, ServerFlags};
+use super::notify;
 use super::process::{self, Signals};
 use anyhow::anyhow;
 use ferrokube_features::LOG_TRACKING;
@@ -100,6 +101,7 @@ async fn serve(
         companion.start(setup, &mut server);
     }
     server.directory().hold_back();
+    notify::ready(server.url());
     report(&format!(
         "ready in {} ms: {} kubeconfig {}",
         started.elapsed().as_millis(),

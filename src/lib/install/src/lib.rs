@@ -1,0 +1,317 @@
+//! Puts the executable on a machine: names of components, systemd units, samples of configuration.
+//! Takes it away again, and goes back to the executable before.
+//!
+//! Must never know what the executable does, and never touches state (`/var/lib/ferrokube`). Start
+//! at [`Installation::install`]; [`contents`] has what is written.
+
+pub mod contents;
+
+use contents::{Content, LINKS};
+use rustix::fs::Mode;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Name of the executable.
+const BINARY: &str = "ferrokube";
+
+/// Where things go.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// Of the file system: `/`, or a directory that becomes one (an image, a package).
+    pub root: PathBuf,
+    /// Absolute path of `bin` and `lib`, such as `/usr/local`.
+    pub prefix: PathBuf,
+}
+
+/// Why a step failed. Earlier steps are done; all may be repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A system call failed.
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file of others has the name.
+    #[error("{} is not a link to ferrokube: remove it, or choose another --prefix", .0.display())]
+    Foreign(PathBuf),
+    /// The prefix is relative.
+    #[error("--prefix {} is not an absolute path", .0.display())]
+    Prefix(PathBuf),
+    /// There is nothing to go back to.
+    #[error("there is no earlier executable in {}", .0.display())]
+    NoPrevious(PathBuf),
+}
+
+impl Installation {
+    /// Installs, or upgrades: running processes keep the executable that they started with. What
+    /// is in `/etc/ferrokube` is left alone.
+    ///
+    /// # Errors
+    /// [`InstallError`].
+    pub fn install(&self, binary: &Path) -> Result<(), InstallError> {
+        self.check()?;
+        let target = self.path("bin").join(BINARY);
+        self.put_binary(binary, &target)?;
+        for name in LINKS {
+            let path = self.path("bin").join(name);
+            // Replaced in one step, as a unit may start.
+            let new = self.path("bin").join(format!(".{name}.new"));
+            let _ = fs::remove_file(&new);
+            symlink(BINARY, &new).map_err(failed("make the link", &new))?;
+            fs::rename(&new, &path).map_err(failed("make the link", &path))?;
+        }
+        for content in contents::ALL {
+            let path = self.of(content);
+            if content.is_configuration && path.exists() {
+                continue;
+            }
+            self.directory(path.parent().unwrap_or(&self.root))?;
+            write(&path, contents::text(content, &self.prefix).as_bytes(), 0o644)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what [`Self::install`] made, except for configuration.
+    ///
+    /// # Errors
+    /// [`InstallError`].
+    pub fn uninstall(&self) -> Result<(), InstallError> {
+        self.check()?;
+        let links = LINKS.iter().map(|name| self.path("bin").join(name));
+        let written = contents::ALL.iter().filter(|content| !content.is_configuration);
+        let binaries = [self.path("bin").join(BINARY), self.previous()];
+        for path in links.chain(written.map(|content| self.of(content))).chain(binaries) {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        for directory in ["lib/ferrokube", "share/doc/ferrokube"] {
+            // Left if others have put something there.
+            let _ = fs::remove_dir(self.path(directory));
+        }
+        Ok(())
+    }
+
+    /// Exchanges the executable with the one before the last upgrade, which then is the earlier one.
+    ///
+    /// # Errors
+    /// [`InstallError::NoPrevious`], [`InstallError::Io`].
+    pub fn roll_back(&self) -> Result<(), InstallError> {
+        self.check()?;
+        let (current, previous) = (self.path("bin").join(BINARY), self.previous());
+        if !previous.exists() {
+            return Err(InstallError::NoPrevious(self.path("lib/ferrokube")));
+        }
+        let between = previous.with_extension("current");
+        copy(&current, &between)?;
+        fs::rename(&previous, &current).map_err(failed("write", &current))?;
+        fs::rename(&between, &previous).map_err(failed("write", &previous))
+    }
+
+    /// Refuses a relative prefix, and names that belong to others, before anything is written.
+    fn check(&self) -> Result<(), InstallError> {
+        if !self.prefix.is_absolute() {
+            return Err(InstallError::Prefix(self.prefix.clone()));
+        }
+        for name in LINKS {
+            let path = self.path("bin").join(name);
+            let is_ours = match fs::read_link(&path) {
+                Ok(target) => target == Path::new(BINARY),
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if !is_ours {
+                return Err(InstallError::Foreign(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the executable, unless it is there; the one before is kept.
+    fn put_binary(&self, binary: &Path, target: &Path) -> Result<(), InstallError> {
+        self.directory(&self.path("bin"))?;
+        if target.exists() {
+            if is_same(binary, target).map_err(failed("compare", target))? {
+                return Ok(());
+            }
+            self.directory(&self.path("lib/ferrokube"))?;
+            copy(target, &self.previous())?;
+        }
+        copy(binary, target)
+    }
+
+    fn previous(&self) -> PathBuf {
+        self.path("lib/ferrokube/ferrokube.previous")
+    }
+
+    /// Below the prefix.
+    fn path(&self, name: &str) -> PathBuf {
+        self.in_root(&self.prefix.join(name))
+    }
+
+    fn of(&self, content: &Content) -> PathBuf {
+        match content.path.strip_prefix("PREFIX/") {
+            Some(rest) => self.in_root(&contents::place(&self.prefix, rest)),
+            None => self.in_root(Path::new(content.path)),
+        }
+    }
+
+    fn in_root(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Makes a directory with the usual mode, whatever the umask.
+    fn directory(&self, path: &Path) -> Result<(), InstallError> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.directory(parent)?;
+        }
+        fs::create_dir(path)
+            .and_then(|()| Ok(rustix::fs::chmod(path, Mode::from_raw_mode(0o755))?))
+            .map_err(failed("make the directory", path))
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstallError {
+    let path = path.to_owned();
+    move |source| InstallError::Io { what, path, source }
+}
+
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    if fs::metadata(one)?.len() != fs::metadata(other)?.len() {
+        return Ok(false);
+    }
+    Ok(fs::read(one)? == fs::read(other)?)
+}
+
+/// Replaces an executable that may be running.
+fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {
+    let bytes = fs::read(from).map_err(failed("read", from))?;
+    write(to, &bytes, 0o755)
+}
+
+/// Atomically and durably.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InstallError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let new = path.with_file_name(format!(".{name}.new"));
+    let written = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    };
+    written().map_err(failed("write", path))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn files(directory: &Path) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                let below = files(&path);
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                found.extend(below.iter().map(|file| format!("{name}/{file}")));
+            } else {
+                found.insert(path.file_name().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+        found
+    }
+
+    fn layout(directory: &Path) -> (Installation, PathBuf) {
+        let binary = directory.join("new");
+        fs::write(&binary, "version 1").unwrap();
+        (Installation { root: directory.join("root"), prefix: "/usr/local".into() }, binary)
+    }
+
+    #[test]
+    fn it_may_be_repeated_and_undone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        layout.install(&binary).unwrap();
+        let first = files(&layout.root);
+        assert!(first.contains("usr/local/lib/systemd/system/ferrokube.service"), "{first:?}");
+        let bin = layout.root.join("usr/local/bin");
+        assert_eq!(fs::read_link(bin.join("kube-apiserver")).unwrap(), Path::new("ferrokube"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&bin), mode(&bin.join("ferrokube"))), (0o755, 0o755));
+        // Configuration is the administrator's.
+        let settings = layout.root.join("etc/ferrokube/apiserver.env");
+        fs::write(&settings, "FLAGS=--secure-port=7443\n").unwrap();
+        layout.install(&binary).unwrap();
+        assert_eq!(files(&layout.root), first);
+        assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
+        layout.uninstall().unwrap();
+        let left = files(&layout.root);
+        assert!(left.iter().all(|file| file.starts_with("etc/ferrokube/")), "{left:?}");
+        layout.uninstall().unwrap();
+        layout.install(&binary).unwrap();
+        assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
+    }
+
+    #[test]
+    fn an_upgrade_can_be_rolled_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        let installed = || fs::read_to_string(layout.root.join("usr/local/bin/ferrokube")).unwrap();
+        layout.install(&binary).unwrap();
+        assert!(matches!(layout.roll_back(), Err(InstallError::NoPrevious(_))));
+        fs::write(&binary, "version 2").unwrap();
+        layout.install(&binary).unwrap();
+        // Again: version 1 stays the earlier one.
+        layout.install(&binary).unwrap();
+        assert_eq!(installed(), "version 2");
+        layout.roll_back().unwrap();
+        assert_eq!(installed(), "version 1");
+        layout.roll_back().unwrap();
+        assert_eq!(installed(), "version 2");
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        let bin = layout.root.join("usr/local/bin");
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(bin.join("kube-apiserver"), "the real one").unwrap();
+        assert!(matches!(layout.install(&binary), Err(InstallError::Foreign(_))));
+        assert!(matches!(layout.uninstall(), Err(InstallError::Foreign(_))));
+        assert_eq!(files(&layout.root).len(), 1);
+        let relative = Installation { prefix: "usr".into(), ..layout };
+        assert!(matches!(relative.install(&binary), Err(InstallError::Prefix(_))));
+    }
+
+    #[test]
+    fn units_name_the_prefix() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        let other = Installation { prefix: "/opt/ferrokube".into(), ..layout };
+        other.install(&binary).unwrap();
+        // Where systemd looks whatever the prefix is.
+        let unit = other.root.join("etc/systemd/system/ferrokube.service");
+        let text = fs::read_to_string(unit).unwrap();
+        assert!(text.contains("ExecStart=/opt/ferrokube/bin/ferrokube all-in-one "), "{text}");
+        assert!(!text.contains("/usr/local"), "{text}");
+    }
+}

@@ -1,0 +1,293 @@
+//! `ferrokube install`, and the installed units: their command lines, under the names of the
+//! components, as separate processes that notify a service manager.
+
+use crate::FERROKUBE;
+use ferrokube_features::KubernetesVersion;
+use ferrokube_testkit::{BOUND, Client, Kubectl, newest_kubectl, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Where units expect executables and state.
+const BIN: &str = "/usr/local/bin/";
+const STATE: &str = "/var/lib/ferrokube";
+const UNITS: &str = "usr/local/lib/systemd/system";
+
+/// A machine: a directory that is its root.
+struct InstalledRoot {
+    root: TempDir,
+}
+
+/// A unit's process, killed on drop.
+struct UnitProcess {
+    child: Child,
+    notified: UnixDatagram,
+}
+
+impl InstalledRoot {
+    fn new() -> Self {
+        let machine = Self { root: tempfile::tempdir().unwrap() };
+        machine.install(&[]);
+        // `StateDirectory=`.
+        let mut state = fs::DirBuilder::new();
+        state.recursive(true).mode(0o700).create(machine.path(STATE)).unwrap();
+        machine
+    }
+
+    fn install(&self, flags: &[&str]) {
+        let mut command = Command::new(FERROKUBE);
+        let output =
+            command.args(["install", "--root"]).arg(self.root.path()).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    fn unit(&self, name: &str) -> Unit {
+        Unit(fs::read_to_string(self.path(UNITS).join(name)).unwrap())
+    }
+
+    /// The unit's command, with the flags that its settings file would add, in this root.
+    fn command(&self, name: &str, flags: &str) -> Command {
+        let unit = self.unit(name);
+        let line = unit.value("ExecStart").replace("$FLAGS", flags);
+        let line = match unit.values("Environment").first() {
+            Some(setting) => {
+                let (name, value) = setting.split_once('=').unwrap();
+                line.replace(&format!("${{{name}}}"), value)
+            }
+            None => line,
+        };
+        let words: Vec<String> = line
+            .split_whitespace()
+            .map(|word| word.replace(STATE, &self.path(STATE).display().to_string()))
+            .collect();
+        let executable = words[0].strip_prefix(BIN).expect("an installed executable");
+        let mut command = Command::new(self.path(BIN).join(executable));
+        command.args(&words[1..]).env_clear().stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a unit as systemd does, and waits until it says that it is ready.
+    fn start(&self, name: &str, flags: &str) -> UnitProcess {
+        let unit = self.unit(name);
+        assert_eq!(unit.value("Type"), "notify");
+        let path = self.root.path().join(format!("{name}.notify"));
+        let _ = fs::remove_file(&path);
+        let notified = UnixDatagram::bind(&path).unwrap();
+        notified.set_read_timeout(Some(BOUND)).unwrap();
+        let log = fs::File::create(self.root.path().join(format!("{name}.log"))).unwrap();
+        let child = self
+            .command(name, flags)
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "30000000")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let service = UnitProcess { child, notified };
+        // In any order.
+        let (mut ready, mut alive) = (false, false);
+        while !ready || !alive {
+            let message = service.message();
+            ready |= message.starts_with("READY=1\n");
+            alive |= message == "WATCHDOG=1\n";
+        }
+        service
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.path(STATE).join("admin.kubeconfig")
+    }
+
+    fn admin(&self) -> Client {
+        Client::from_kubeconfig(&self.kubeconfig()).unwrap()
+    }
+
+    fn check(&self, kubectl: &Kubectl, arguments: &[&str], words: &str) {
+        let ran = kubectl.run(&self.kubeconfig(), arguments);
+        assert!(ran.ok && ran.stdout.contains(words), "{arguments:?}: {ran:?}");
+    }
+}
+
+impl UnitProcess {
+    fn message(&self) -> String {
+        let mut bytes = [0; 512];
+        let count = self.notified.recv(&mut bytes).expect("a notification in time");
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    }
+
+    /// As `systemctl stop`.
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        while self.message() != "STOPPING=1\n" {}
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for UnitProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The text of a unit.
+struct Unit(String);
+
+impl Unit {
+    fn values(&self, name: &str) -> Vec<&str> {
+        let start = format!("{name}=");
+        self.0.lines().filter_map(|line| line.strip_prefix(start.as_str())).collect()
+    }
+
+    fn value(&self, name: &str) -> &str {
+        let values = self.values(name);
+        assert_eq!(values.len(), 1, "{name} in {}", self.0);
+        values[0]
+    }
+}
+
+const CONTROL_PLANE: [&str; 2] =
+    ["ferrokube-apiserver.service", "ferrokube-controller-manager.service"];
+const FREE_PORT: &str = "--secure-port=0";
+/// What the check of an upgrade asks for.
+const FEATURE_API: &str = "--feature-gates=FeatureAPI=true --feature-evaluation-time=1s";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_units_start_a_control_plane_that_outlives_upgrades_and_reinstallation() {
+    let machine = InstalledRoot::new();
+    let kubectl = newest_kubectl();
+    let target = machine.unit("ferrokube-control-plane.target");
+    assert_eq!(target.value("Wants"), CONTROL_PLANE.join(" "));
+    let start = || {
+        [
+            machine.start(CONTROL_PLANE[0], &format!("{FREE_PORT} {FEATURE_API}")),
+            machine.start(CONTROL_PLANE[1], FREE_PORT),
+        ]
+    };
+    let [server, manager] = start();
+    machine.check(&kubectl, &["create", "namespace", "shop"], "created");
+    machine.check(
+        &kubectl,
+        &["-n", "shop", "create", "configmap", "page", "--from-literal=color=blue"],
+        "created",
+    );
+    // By a controller, in the other process.
+    let admin = machine.admin();
+    wait_until("the account of the namespace", BOUND, || async {
+        let path = "/api/v1/namespaces/shop/serviceaccounts/default";
+        let response = admin.get(path).await.map_err(|error| error.to_string())?;
+        if response.status == 200 { Ok(()) } else { Err(response.text) }
+    })
+    .await;
+    // Safe once the features of a new cluster have settled.
+    wait_until("the check of an upgrade", BOUND, || async {
+        let check = machine.command("ferrokube-check-upgrade.service", "").output().unwrap();
+        if check.status.success() { Ok(()) } else { Err(format!("{check:?}")) }
+    })
+    .await;
+
+    // An upgrade under running processes, to the same version, and a restart.
+    machine.install(&[]);
+    manager.stop();
+    server.stop();
+    let [server, manager] = start();
+    let page = ["-n", "shop", "get", "configmap", "page", "-o", "jsonpath={.data.color}"];
+    machine.check(&kubectl, &page, "blue");
+    manager.stop();
+    server.stop();
+
+    // Everything but state and settings goes, and comes again.
+    machine.install(&["--uninstall"]);
+    assert!(!machine.path(UNITS).join(CONTROL_PLANE[0]).exists());
+    assert!(!machine.path(BIN).join("ferrokube").exists());
+    machine.install(&[]);
+    let server = machine.start("ferrokube.service", FREE_PORT);
+    machine.check(&kubectl, &page, "blue");
+    server.stop();
+}
+
+#[test]
+fn the_check_is_for_the_next_minor() {
+    let unit = InstalledRoot::new().unit("ferrokube-check-upgrade.service");
+    let KubernetesVersion { major, minor } = KubernetesVersion::CURRENT;
+    assert_eq!(unit.value("Environment"), format!("UPGRADE_TO={major}.{}", minor + 1));
+}
+
+#[test]
+fn services_have_few_rights_and_limits() {
+    let machine = InstalledRoot::new();
+    for entry in fs::read_dir(machine.path(UNITS)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".service") {
+            continue;
+        }
+        let unit = machine.unit(&name);
+        for (setting, value) in [
+            ("User", "ferrokube"),
+            ("NoNewPrivileges", "yes"),
+            ("CapabilityBoundingSet", ""),
+            ("ProtectSystem", "strict"),
+            ("ProtectHome", "yes"),
+            ("MemoryDenyWriteExecute", "yes"),
+            ("RestrictNamespaces", "yes"),
+            ("StateDirectoryMode", "0700"),
+            ("UMask", "0077"),
+        ] {
+            assert_eq!(unit.value(setting), value, "{name}: {setting}");
+        }
+        for limit in ["MemoryMax", "TasksMax"] {
+            assert!(!unit.value(limit).is_empty(), "{name}: {limit}");
+        }
+        // The settings that it names are installed.
+        let settings = unit.value("EnvironmentFile").trim_start_matches('-');
+        let text = fs::read_to_string(machine.path(settings)).unwrap();
+        assert!(text.lines().any(|line| line == "FLAGS="), "{settings}");
+    }
+}
+
+/// What systemd itself says, where it is installed.
+#[test]
+fn systemd_reads_the_units() {
+    let machine = InstalledRoot::new();
+    let units: Vec<PathBuf> =
+        fs::read_dir(machine.path(UNITS)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let Ok(verified) =
+        Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output()
+    else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&verified.stderr);
+    let wrong: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("ferrokube") || line.contains(&*units_in(&machine)))
+        // The executables are in another root.
+        .filter(|line| !line.contains("is not executable"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+fn units_in(machine: &InstalledRoot) -> String {
+    machine.path(UNITS).display().to_string()
+}
+
+#[test]
+fn names_of_others_are_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let bin = root.path().join("usr/local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::write(bin.join("kube-apiserver"), "the real one").unwrap();
+    let output =
+        Command::new(FERROKUBE).args(["install", "--root"]).arg(root.path()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("is not a link to ferrokube"), "{text}");
+    assert!(!Path::new(&bin.join("ferrokube")).exists());
+}
