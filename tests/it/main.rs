@@ -26,6 +26,7 @@ mod foreign_ids;
 mod full_disk;
 mod garbage;
 mod hostile;
+mod image;
 mod kill9;
 mod kubectl;
 mod language;
