@@ -39,9 +39,9 @@ fn extract(archive: &Path, directory: &Path) {
 }
 
 /// Killed on drop.
-struct Running(Child);
+struct Contained(Child);
 
-impl Drop for Running {
+impl Drop for Contained {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -74,7 +74,8 @@ async fn the_images_share_a_layer_that_is_enough_for_the_roles() {
         return;
     }
     let role = |entrypoint: &str| {
-        let mut command = Command::new("chroot");
+        // The environment has no PATH.
+        let mut command = Command::new("/usr/sbin/chroot");
         command.args(["--userspec", USER]).arg(path("root")).arg(entrypoint).env_clear();
         command
     };
@@ -90,7 +91,7 @@ async fn the_images_share_a_layer_that_is_enough_for_the_roles() {
     let mut command = role(entrypoint);
     command.args(flags).arg("--secure-port=0");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut running = Running(child);
+    let mut running = Contained(child);
     let mut line = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("ready in "), "{line}");
