@@ -20,6 +20,13 @@ pub(crate) fn generate(object: &mut Document) {
     object.set(&["metadata", "name"], Value::from(name));
 }
 
+/// A name for an object that has none and asks for none.
+pub(crate) fn fill(object: &mut Document) {
+    if object.name().is_empty() && !is_missing(object) {
+        object.set(&["metadata", "name"], Value::from(uuid::Uuid::new_v4().to_string()));
+    }
+}
+
 fn with_suffix(prefix: &str) -> String {
     let mut end = prefix.len().min(MAX_LENGTH - SUFFIX);
     while !prefix.is_char_boundary(end) {
@@ -44,6 +51,7 @@ fn below_27() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_apimachinery::document::json;
 
     #[test]
     fn a_suffix_of_five_safe_characters_is_added() {
@@ -51,6 +59,20 @@ mod tests {
         assert!(name.starts_with("pre-") && name.len() == 9, "{name}");
         assert!(name.bytes().skip(4).all(|byte| ALPHABET.contains(&byte)), "{name}");
         assert_ne!(with_suffix("pre-"), with_suffix("pre-"));
+    }
+
+    #[test]
+    fn only_objects_without_any_name_are_filled() {
+        let filled = |metadata: Value| {
+            let object = json!({"metadata": metadata});
+            let mut object = Document::from_value(object).expect("an object");
+            fill(&mut object);
+            object.name().to_owned()
+        };
+        assert_eq!(filled(json!({})).len(), 36);
+        assert_ne!(filled(json!({})), filled(json!({})));
+        assert_eq!(filled(json!({"name": "a"})), "a");
+        assert_eq!(filled(json!({"generateName": "a-"})), "");
     }
 
     #[test]

@@ -37,6 +37,11 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
         None
     }
 
+    /// As [`Hooks::names_itself`].
+    fn names_itself(&self) -> bool {
+        false
+    }
+
     /// As [`Hooks::grace_seconds`].
     fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
         None
@@ -203,6 +208,10 @@ impl Hooks for KindHooks {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         self.code.validate_name(name)
+    }
+
+    fn names_itself(&self) -> bool {
+        self.code.names_itself()
     }
 
     fn grace_seconds(&self, object: &Document, asked: Option<i64>) -> Option<i64> {

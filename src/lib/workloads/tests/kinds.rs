@@ -408,6 +408,15 @@ fn attribute_classes_of_volumes_are_of_csi() {
 }
 
 #[test]
+fn a_limit_range_needs_no_name() {
+    let named = workloads().filter(|definition| definition.hooks.names_itself());
+    assert_eq!(
+        named.map(|definition| definition.plural.as_str()).collect::<Vec<_>>(),
+        ["limitranges"]
+    );
+}
+
+#[test]
 fn addresses_of_services_have_families() {
     let service = |more: Value| {
         let mut spec = json!({"ports": [{"port": 80}], "selector": {"a": "b"}});

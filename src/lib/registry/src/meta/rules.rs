@@ -38,10 +38,10 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     };
     let prefix = object.meta("generateName");
     if !prefix.is_empty() {
+        let found =
+            if definition.hooks.prefix_is_name() { check(prefix) } else { check(&as_name(prefix)) };
         errors.extend(
-            check(&as_name(prefix))
-                .into_iter()
-                .map(|why| FieldError::invalid("metadata.generateName", prefix, why)),
+            found.into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)),
         );
     }
     match object.name() {

@@ -77,6 +77,10 @@ impl Hooks for ApiService {
         Some(name::path_segment(name))
     }
 
+    fn prefix_is_name(&self) -> bool {
+        true
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         if change.subresource == "status" {
             return conditions(object);

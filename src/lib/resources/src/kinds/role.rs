@@ -47,6 +47,10 @@ impl Hooks for RoleHooks {
         Some(name::path_segment(name))
     }
 
+    fn prefix_is_name(&self) -> bool {
+        true
+    }
+
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.text(&object.str(&["metadata", "creationTimestamp"]));

@@ -98,6 +98,10 @@ impl Hooks for BindingHooks {
         Some(name::path_segment(name))
     }
 
+    fn prefix_is_name(&self) -> bool {
+        true
+    }
+
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let names = |kind: &str| {
             let subjects =
