@@ -63,8 +63,9 @@ fn with_versions(
         .map_err(|error| error.to_string())
 }
 
-/// Verifies chains to the bundle. A certificate that is in the bundle itself is trusted too, also
-/// if it may sign others: webhooks often use such a self-signed one, which Go's clients accept.
+/// Verifies chains to the bundle. A certificate that is in the bundle itself is trusted too, as in
+/// Go: also if it may sign others, as self-signed ones often may, and if its issuer is not in the
+/// bundle, as with controller-runtime's envtest.
 #[derive(Debug)]
 struct BundleVerifier {
     chains: Arc<WebPkiServerVerifier>,
@@ -88,8 +89,8 @@ impl ServerCertVerifier for BundleVerifier {
             now,
         );
         match by_chain {
-            Err(error) if may_sign(&error) && self.certificates.contains(end_entity) => {
-                // Its time was verified before that it may sign others was noticed.
+            Err(error) if is_about_others(&error) && self.certificates.contains(end_entity) => {
+                // Its time was verified before, and its purpose before the search for an issuer.
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -120,12 +121,63 @@ impl ServerCertVerifier for BundleVerifier {
     }
 }
 
-/// Whether the only fault is that the server's certificate may sign others.
-fn may_sign(error: &Error) -> bool {
+/// Whether the only fault is that the server's certificate may sign others, or has no issuer.
+fn is_about_others(error: &Error) -> bool {
     match error {
+        // The latter of another issuer with the name of a certificate in the bundle.
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => true,
         Error::InvalidCertificate(CertificateError::Other(other)) => {
             other.to_string().contains("CaUsedAsEndEntity")
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use rcgen::{
+        BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+    };
+
+    fn issuer() -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    /// Of `localhost`, signed by another, after a change.
+    fn issued(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        change(&mut params);
+        params.signed_by(&KeyPair::generate().unwrap(), &issuer()).unwrap()
+    }
+
+    fn verified(bundle: &Certificate, shown: &Certificate, name: &str) -> Result<(), Error> {
+        let verifier = bundle_verifier(bundle.pem().as_bytes()).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let now = UnixTime::now();
+        verifier.verify_server_cert(shown.der(), &[], &name, &[], now).map(drop)
+    }
+
+    #[test]
+    fn a_certificate_in_the_bundle_needs_no_issuer() {
+        // Of an issuer with the same name, and with another.
+        let plain = issued(|_| {});
+        verified(&plain, &plain, "localhost").unwrap();
+        let named = issued(|params| params.distinguished_name.push(DnType::CommonName, "n"));
+        verified(&named, &named, "localhost").unwrap();
+        verified(&plain, &plain, "example.com").unwrap_err();
+        verified(&plain, &issued(|_| {}), "localhost").unwrap_err();
+        let expired = issued(|params| params.not_after = date_time_ymd(2020, 1, 1));
+        verified(&expired, &expired, "localhost").unwrap_err();
+        let of_a_client = issued(|params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        });
+        verified(&of_a_client, &of_a_client, "localhost").unwrap_err();
     }
 }
