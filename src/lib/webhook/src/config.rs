@@ -40,7 +40,7 @@ impl WebhookAddress {
     pub fn of(config: &Value, access: &WebhookAccess) -> Self {
         let ca_bundle = text(config, "caBundle").to_owned();
         let Some(service) = config.get("service").filter(|service| !service.is_null()) else {
-            let url = text(config, "url").to_owned();
+            let url = cleaned(text(config, "url"));
             let user = user_of_url(&url, &access.credentials);
             return Self { url, ca_bundle, service: None, user };
         };
@@ -51,11 +51,9 @@ impl WebhookAddress {
             port: u16::try_from(port).unwrap_or(443),
             services: Arc::clone(&access.services),
         };
-        let path = text(service, "path");
-        let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
         // The certificate is for this name; the port is that of the resolved address.
         let host = format!("{}.{}.svc", target.name, target.namespace);
-        let url = format!("https://{host}{slash}{path}");
+        let url = cleaned(&format!("https://{host}/{}", text(service, "path")));
         let user = access.credentials.find(&host, target.port);
         Self { url, ca_bundle, service: Some(target), user }
     }
@@ -75,6 +73,41 @@ fn user_of_url(url: &str, credentials: &WebhookCredentials) -> Option<Arc<Webhoo
     credentials.find(host, url.port_or_known_default()?)
 }
 
+/// Without the empty segments and dots of its path, which kube-apiserver does not send, and many
+/// servers redirect.
+fn cleaned(url: &str) -> String {
+    let after = url.find("://").map_or(0, |at| at + 3);
+    let Some(start) = url[after..].find('/').map(|at| after + at) else { return url.to_owned() };
+    let mut segments = Vec::new();
+    for segment in url[start..].split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    format!("{}/{}", &url[..start], segments.join("/"))
+}
+
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned() {
+        for (given, sent) in [
+            ("https://h:1//a", "https://h:1/a"),
+            ("https://h/a//b/./c/../d/", "https://h/a/b/d"),
+            ("https://h/../..", "https://h/"),
+            ("https://h", "https://h"),
+            ("https://[::1]:1/a%2F..", "https://[::1]:1/a%2F.."),
+            ("", ""),
+        ] {
+            assert_eq!(cleaned(given), sent, "{given}");
+        }
+    }
 }
