@@ -114,8 +114,10 @@ fn get(authority: &str, path: &str) -> io::Result<String> {
 fn get_from(mut socket: TcpStream, authority: &str, path: &str) -> io::Result<String> {
     socket.set_read_timeout(Some(IO_TIMEOUT))?;
     socket.set_write_timeout(Some(IO_TIMEOUT))?;
-    // HTTP/1.0: the response ends with the connection, and is not chunked.
-    write!(socket, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
+    // HTTP/1.0: the response ends with the connection, and is not chunked. One write: a server that
+    // answers early and closes would fail the next one.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+    socket.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
     socket.take(RESPONSE_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -139,8 +141,13 @@ mod tests {
         std::thread::spawn(move || {
             for response in responses {
                 let (mut socket, _) = listener.accept().unwrap();
-                let mut head = [0; 1024];
-                let _ = socket.read(&mut head);
+                // To its end: a socket closed with bytes unread resets the connection.
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    socket.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
                 let _ = socket.write_all(response.as_bytes());
             }
         });
