@@ -4,8 +4,7 @@ use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::go;
-use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_resource::{Column, Columns};
@@ -204,10 +203,6 @@ impl CustomScale {
 }
 
 impl ComputedResource for CustomScale {
-    fn create<'a>(&'a self, _call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
-        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
-    }
-
     fn schema(&self) -> Option<Arc<Schema>> {
         Some(Arc::clone(&self.schema))
     }

@@ -3,6 +3,27 @@
 use crate::source::{SourceError, SourceErrors};
 use ferrokube_apimachinery::work;
 
+/// Reserved words, which are not names; literals and `in` are tokens of their own.
+pub(crate) const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 /// Defines [`Token`] from each kind's name and its text in messages.
 macro_rules! define_tokens {
     ($($name:ident = $text:literal,)*) => {

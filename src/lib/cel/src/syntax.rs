@@ -6,7 +6,7 @@
 mod recovery;
 
 use crate::check::macros::fault_of_call;
-use crate::lex::{Lexeme, Token, tokens, unquoted};
+use crate::lex::{Lexeme, RESERVED, Token, tokens, unquoted};
 use crate::source::{SourceError, SourceErrors};
 use recovery::{FollowSet, RuleAbort, TokenSet, token_set};
 
@@ -196,27 +196,6 @@ const PRODUCTS: TokenSet = token_set(&[Token::Star, Token::Slash, Token::Percent
 const SUMS: TokenSet = token_set(&[Token::Plus, Token::Minus]);
 const SUFFIXES: TokenSet = token_set(&[Token::Dot, Token::OpenBracket]);
 const FIELD: TokenSet = token_set(&[Token::Name, Token::Escaped]);
-
-/// Reserved words, which are not names.
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 impl Ast {
     fn leaf(at: usize, kind: ExprKind) -> Self {

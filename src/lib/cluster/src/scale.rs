@@ -2,8 +2,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::Definition;
 use ferrokube_schema::Schema;
@@ -29,10 +28,6 @@ impl Scale {
 }
 
 impl ComputedResource for Scale {
-    fn create<'a>(&'a self, _call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
-        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
-    }
-
     fn schema(&self) -> Option<Arc<Schema>> {
         Some(Arc::clone(&self.schema))
     }

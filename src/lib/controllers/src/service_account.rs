@@ -4,7 +4,7 @@ use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use crate::watching;
 use ferrokube_client::cause;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -16,15 +16,7 @@ const WORKERS: usize = 2;
 /// controller's own identity, which may do nothing else.
 pub(crate) async fn run(reader: Client, client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
-    let namespaces = watching::each(
-        Api::<Namespace>::all(reader.clone()),
-        watcher::Config::default(),
-        |namespace, gone| {
-            if !gone && namespace.metadata.deletion_timestamp.is_none() {
-                queue.add(namespace.name_any(), cause(&namespace.metadata));
-            }
-        },
-    );
+    let namespaces = watching::live_namespaces(reader.clone(), &queue);
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let accounts =
         watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {

@@ -1,10 +1,12 @@
 //! Watches as wake-ups: every event is passed to a callback; errors back off.
 
-use ferrokube_client::Outage;
+use crate::queue::WorkQueue;
+use ferrokube_client::{Outage, cause};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
@@ -32,4 +34,15 @@ where
             Err(error) => _ = outage.failed(&error),
         }
     }
+}
+
+/// Adds every namespace that is not being deleted to a queue. Runs until dropped.
+pub(crate) async fn live_namespaces(client: Client, queue: &WorkQueue<String>) {
+    let each =
+        each(Api::<Namespace>::all(client), watcher::Config::default(), |namespace, gone| {
+            if !gone && namespace.metadata.deletion_timestamp.is_none() {
+                queue.add(namespace.name_any(), cause(&namespace.metadata));
+            }
+        });
+    each.await;
 }

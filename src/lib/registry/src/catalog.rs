@@ -92,8 +92,12 @@ pub struct ComputedCall<'a> {
 
 /// A resource or subresource that is computed instead of stored (reviews, `serviceaccounts/token`).
 pub trait ComputedResource: Send + Sync {
-    /// Computes the response to a create. The object is decoded, defaulted and type-checked.
-    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a>;
+    /// Computes the response to a create. The object is decoded, defaulted and type-checked. The
+    /// default: 405, as for a projection.
+    fn create<'a>(&'a self, call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
+        let why = format!("{} cannot be created", call.target.subresource);
+        Box::pin(std::future::ready(Err(Failure::new(Reason::MethodNotAllowed, why))))
+    }
 
     /// Schema of a subresource's body; `None`: any object. Not called for a resource, which has its
     /// own.

@@ -219,37 +219,29 @@ impl Registry {
     pub fn new(store: Store, catalog: Arc<Catalog>, admission: Arc<dyn Admission>) -> Self {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system has random numbers");
-        let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        Self {
-            state: Arc::new(RegistryState {
-                store,
-                catalog,
-                admission,
-                token_key,
-                converted: ConvertedEntries::default(),
-                pages: Pages::default(),
-                readers: Readers::default(),
-                exits: Arc::default(),
-                ending: watch::Sender::new(false),
-                offload: Offload::default(),
-                backlog: Backlog::default(),
-            }),
-        }
+        Self::of(store, catalog, admission, &key, watch::Sender::new(false))
     }
 
     /// Uses a persistent key for continue tokens, which then survive a restart.
     #[must_use]
     pub fn with_token_key(self, key: &[u8; 32]) -> Self {
         let RegistryState { store, catalog, admission, ending, .. } = &*self.state;
-        let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let (store, catalog, admission, ending) =
-            (store.clone(), catalog.clone(), admission.clone(), ending.clone());
+        Self::of(store.clone(), catalog.clone(), admission.clone(), key, ending.clone())
+    }
+
+    fn of(
+        store: Store,
+        catalog: Arc<Catalog>,
+        admission: Arc<dyn Admission>,
+        token_key: &[u8; 32],
+        ending: watch::Sender<bool>,
+    ) -> Self {
         Self {
             state: Arc::new(RegistryState {
                 store,
                 catalog,
                 admission,
-                token_key,
+                token_key: hmac::Key::new(hmac::HMAC_SHA256, token_key),
                 converted: ConvertedEntries::default(),
                 pages: Pages::default(),
                 readers: Readers::default(),

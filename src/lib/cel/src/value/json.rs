@@ -1,6 +1,7 @@
 //! Views of JSON by schema: escaped field names, typed times.
 
 use super::{List, Map, Text, Value, time};
+use crate::lex::RESERVED;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
@@ -34,37 +35,15 @@ impl Field {
     }
 }
 
-/// CEL keywords, which cannot be field names.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// CEL keywords besides [`RESERVED`].
+const TOKENS: [&str; 4] = ["true", "false", "null", "in"];
 /// Escapes in names. The underscores come first, since the others contain them.
 const ESCAPES: [(&str, &str); 5] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
 
 /// Whether a name is a CEL keyword.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name)
+    TOKENS.contains(&name) || RESERVED.contains(&name)
 }
 
 /// A property's name in expressions; `None` if it cannot be escaped.
@@ -95,7 +74,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
 
 fn unescape(name: &str) -> String {
     if let Some(word) = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"))
-        && RESERVED.contains(&word)
+        && is_reserved(word)
     {
         return word.to_owned();
     }
