@@ -513,3 +513,15 @@ fn services_are_exposed_as_their_type_allows() {
         ["Forbidden spec.healthCheckNodePort", "Invalid spec.loadBalancerClass"]
     );
 }
+
+#[test]
+fn a_zero_time_in_a_map_is_null_in_json_and_empty_in_protobuf() {
+    let message = "k8s.io.api.policy.v1.PodDisruptionBudget";
+    let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "status": {"disruptedPods": {"p": null}}});
+    let bytes = SERVED.messages.write_bare(message, &budget).unwrap();
+    // status { disruptedPods { key: "p" value {} } }
+    assert_eq!(bytes, b"\x1a\x07\x12\x05\x0a\x01p\x12\x00");
+    let object = Document::from_value(budget.clone()).unwrap();
+    let body = SERVED.messages.write(message, &object).unwrap();
+    assert_eq!(SERVED.messages.read(message, &body).unwrap().into_value(), budget);
+}

@@ -125,7 +125,7 @@ impl MessageReader<'_> {
                     )?);
                 }
             }
-            _ => items.extend(self.value(field.kind, wire, depth + 2)?),
+            _ => items.extend(self.element(field.kind, wire, depth + 2)?),
         }
         Ok(())
     }
@@ -146,15 +146,24 @@ impl MessageReader<'_> {
                 _ => {}
             }
         }
-        let value = match payload {
-            Some(wire) => self.value(field.kind, wire, depth + 2)?,
-            None => self.value(field.kind, WireValue::Bytes(&[]), depth + 2)?,
-        };
+        let wire = payload.unwrap_or(WireValue::Bytes(&[]));
+        let value = self.element(field.kind, wire, depth + 2)?;
         let slot = map.entry(&*field.name).or_insert_with(|| Value::Object(Map::new()));
         if let (Value::Object(entries), Some(value)) = (slot, value) {
             entries.insert(key, value);
         }
         Ok(())
+    }
+
+    /// A value in a list or map. There a missing special form is null, as in Go.
+    fn element(
+        self,
+        kind: FieldType,
+        wire: WireValue<'_>,
+        depth: usize,
+    ) -> Result<Option<Value>, ProtobufError> {
+        let value = self.value(kind, wire, depth)?;
+        Ok(value.or(matches!(kind, FieldType::Message(_)).then_some(Value::Null)))
     }
 
     fn value(

@@ -88,6 +88,9 @@ fn special_forms_keep_their_json() {
         "dependencies": {"a": ["b", "c"], "d": {"type": "string"}},
     });
     assert_eq!(there_and_back(SCHEMA, &schema), schema);
+    // Null is an empty message, as Go writes it.
+    let null = MESSAGES.write_bare(SCHEMA, &json!({"enum": [null]})).expect("writes");
+    assert_eq!(null, [0xa2, 0x01, 0x00]);
     let webhooks = json!({
         "metadata": {"name": "a", "creationTimestamp": "2024-02-29T12:34:56Z", "managedFields": [{"manager": "m", "time": "2024-02-29T12:34:56Z", "fieldsV1": {"f:webhooks": {".": {}}}}]},
         "webhooks": [{"name": "w", "clientConfig": {"caBundle": "AAEC", "service": {"name": "s", "namespace": "n", "port": 443}},

@@ -129,11 +129,11 @@ fn special(
         |write: &dyn Fn(&mut Vec<u8>) -> Result<()>| Some(wire::put_nested(out, number, write));
     match message.special {
         Special::None => None,
+        _ if value.is_null() => nested(&|_| Ok(())),
         Special::Raw => nested(&|out| {
             wire::put_bytes(out, 1, &json::to_vec(value));
             Ok(())
         }),
-        _ if value.is_null() => nested(&|_| Ok(())),
         Special::Time | Special::MicroTime => {
             let (seconds, nanos) = time::since_epoch(time::parse_rfc3339(value.as_str()?)?);
             let nanos = if message.special == Special::Time { 0 } else { nanos };
