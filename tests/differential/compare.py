@@ -130,7 +130,8 @@ def of_list(value):
     """A list's revision is that of the whole store, which others write to: only its order to those of the items is compared."""
     items = value.get("items", value.get("rows"))
     meta = value.get("metadata")
-    if (not isinstance(items, list) and "columnDefinitions" not in value) or not isinstance(meta, dict) or not str(meta.get("resourceVersion", "")).isdigit():
+    is_list = isinstance(items, list) or "columnDefinitions" in value or str(value.get("kind")).endswith("List") and {"items", "rows"} & set(value)
+    if not is_list or not isinstance(meta, dict) or not str(meta.get("resourceVersion", "")).isdigit():
         return value
     late = all(revision_of(item) <= int(meta["resourceVersion"]) for item in items or [])
     field = "items" if "items" in value else "rows"

@@ -126,7 +126,6 @@ pub(crate) fn form(word: &str) -> Option<TextForm> {
         "cidr" => cidr,
         "strictcidr" => strict_cidr,
         "domainpath" => domain_path,
-        "provisioner" => provisioner,
         _ => return None,
     })
 }
@@ -312,11 +311,6 @@ fn domain_path(text: &str) -> Vec<String> {
         name::dns1123_subdomain(domain).is_empty() && !path.is_empty() && path.chars().all(is_word)
     });
     if fits { Vec::new() } else { one("must be a domain-prefixed path (such as \"acme.io/foo\")") }
-}
-
-/// The name of a provisioner, in any case.
-fn provisioner(text: &str) -> Vec<String> {
-    name::qualified_name(&text.to_lowercase())
 }
 
 /// The name of an HTTP header.

@@ -3,8 +3,8 @@
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// Conditions that must all hold, from a text such as `type=A,B !rollingUpdate spec.paused`:
-/// a field has one of some values (`=`) or none of them (`!=`), is unset (`!`), or set. Fields may
-/// be dotted.
+/// a field has one of some values (`=`) or none of them (`!=`), is unset (`!`), or set; with `?`, an empty
+/// one counts, too. Fields may be dotted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Vec<FieldCondition>);
 
@@ -18,6 +18,9 @@ struct FieldCondition {
 enum Test {
     Set,
     Unset,
+    /// Neither absent nor null, but possibly empty.
+    Present,
+    Missing,
     OneOf(Vec<&'static str>),
     NoneOf(Vec<&'static str>),
 }
@@ -30,6 +33,11 @@ impl Conditions {
                 (field, Test::NoneOf(values(list)))
             } else if let Some((field, list)) = word.split_once('=') {
                 (field, Test::OneOf(values(list)))
+            } else if let Some(field) = word.strip_suffix('?') {
+                match field.strip_prefix('!') {
+                    Some(field) => (field, Test::Missing),
+                    None => (field, Test::Present),
+                }
             } else if let Some(field) = word.strip_prefix('!') {
                 (field, Test::Unset)
             } else {
@@ -47,10 +55,13 @@ impl Conditions {
 
 impl FieldCondition {
     fn holds(&self, object: &Map) -> bool {
-        let value = find(object, &self.field).filter(|value| is_given(value));
+        let found = find(object, &self.field).filter(|value| !value.is_null());
+        let value = found.filter(|value| is_given(value));
         match &self.test {
             Test::Set => value.is_some(),
             Test::Unset => value.is_none(),
+            Test::Present => found.is_some(),
+            Test::Missing => found.is_none(),
             Test::OneOf(list) => list.iter().any(|word| is_word(value, word)),
             Test::NoneOf(list) => !list.iter().any(|word| is_word(value, word)),
         }
@@ -99,12 +110,20 @@ mod tests {
     fn all_conditions_must_hold() {
         let object = json!({"type": "A", "on": true, "n": 3, "empty": "", "spec": {"x": "y"}});
         let map = object.as_object().unwrap();
-        for holds in
-            ["", "type=A,B", "type!=C on", "!empty !absent n=3", "spec.x=y spec", "absent="]
-        {
+        for holds in [
+            "",
+            "type=A,B",
+            "type!=C on",
+            "!empty !absent n=3",
+            "spec.x=y spec",
+            "absent=",
+            "empty? !absent?",
+        ] {
             assert!(Conditions::parse(holds).hold(map), "{holds}");
         }
-        for fails in ["type=B", "type=A !on", "empty", "spec.y", "n!=3", "on=false"] {
+        for fails in
+            ["type=B", "type=A !on", "empty", "spec.y", "n!=3", "on=false", "!empty?", "absent?"]
+        {
             assert!(!Conditions::parse(fails).hold(map), "{fails}");
         }
     }

@@ -6,21 +6,22 @@
 //! | rule | holds if the field |
 //! |---|---|
 //! | `required`, `filled`, `given` | is set; is set and not an empty object; is not null |
-//! | `absent`, `never`, `never-empty`, `never-unshown`, `forbidden-self` | (never holds: the conditions say it all) |
+//! | `absent`, `never`, `never-empty`, `never-null`, `never-unshown`, `forbidden-self` | (never holds: the conditions say it all) |
 //! | `forbidden`, `invalid` | is not given |
+//! | `nonempty`, `provisioner`, `containerresource` | is not an empty text; is a qualified name in any case; the name of a container's resource |
 //! | `enum:A,B`, `enum?:A,B`, `enum!:A,B` | has one of the values, if it is set; if it is given; always |
 //! | `form:F`, `form?:F`, `form!:F` | has the form ([`checks::form`]), likewise |
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
 //! | `grows`, `immutable`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
-//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F` | is not too long, and its items are unique |
-//! | `quantity`, `quantity-positive`, `quantity-forbidden`, `percent`, `percent100` | is such an amount |
+//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two |
+//! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
 //! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
 
 pub(crate) mod addresses;
 mod choices;
-mod devices;
+pub(crate) mod devices;
 mod numbers;
 pub(crate) mod references;
 mod schedules;
@@ -151,7 +152,7 @@ impl RuleRow {
             argument,
             form,
             detail,
-            names_key: word == "unique",
+            names_key: word != "unique-item",
         }
     }
 
@@ -246,6 +247,7 @@ fn function(word: &str) -> Option<CheckFn> {
             value => errors.invalid(it.path, value, it.detail("")),
         },
         "never-empty" => |it, errors| errors.invalid(it.path, "", it.detail("")),
+        "never-null" => |it, errors| errors.invalid(it.path, &Value::Null, it.detail("")),
         "never-unshown" => {
             |it, errors| errors.push(|| FieldError::invalid_unshown(it.path, it.detail("")))
         }
@@ -284,12 +286,14 @@ fn compared(word: &str) -> Option<CheckFn> {
             }
         },
         "maxitems" => |it, errors| {
-            let (items, most) = (it.items().len(), usize::try_from(it.bound()).unwrap_or_default());
+            let entries = it.value.and_then(Value::as_object).map_or(0, Map::len);
+            let most = usize::try_from(it.bound()).unwrap_or_default();
+            let items = it.items().len() + entries;
             if items > most {
                 errors.push(|| FieldError::too_many(it.path, items, most));
             }
         },
-        "unique" | "unique-item" => unique,
+        "unique" | "unique-item" | "unique-all" => unique,
         "atmostitems" => |it, errors| {
             if it.items().len() > usize::try_from(it.bound()).unwrap_or_default() {
                 errors.invalid(it.path, it.value, it.detail(""));
@@ -404,9 +408,9 @@ pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
 
 fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let key = it.rule.argument;
-    let mut seen = HashSet::new();
+    let (mut seen, nothing) = (HashSet::new(), Value::from(""));
     for (at, item) in it.items().iter().enumerate() {
-        let value = if key.is_empty() { item } else { item.get(key).unwrap_or(&Value::Null) };
+        let value = if key.is_empty() { item } else { item.get(key).unwrap_or(&nothing) };
         let text = match value {
             Value::String(text) => text.to_string(),
             Value::Null => continue,
@@ -415,7 +419,8 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
         if errors.is_full() {
             return;
         }
-        if !text.is_empty() && !seen.insert(text) {
+        let counts = it.rule.word != "unique" || !text.is_empty();
+        if counts && !seen.insert(text) {
             let shown = if it.rule.names_key { key } else { "" };
             errors.duplicate(it.path.index(at).field(shown), value);
         }

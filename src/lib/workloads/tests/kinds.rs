@@ -8,6 +8,10 @@ use std::time::{Duration, SystemTime};
 
 #[path = "kinds/costs.rs"]
 mod costs;
+#[path = "kinds/refusals.rs"]
+mod refusals;
+#[path = "kinds/resizes.rs"]
+mod resizes;
 
 static SERVED: LazyLock<Composition> = LazyLock::new(|| {
     let bundles = [ferrokube_resources::bundle(), ferrokube_workloads::bundle()];
@@ -110,13 +114,23 @@ fn update(name: &str, old: &Value, object: Value) -> (Value, Vec<String>) {
 }
 
 fn write(name: &str, old: Option<&Document>, object: Value) -> (Value, Vec<String>) {
+    write_part(name, "", old, object)
+}
+
+/// A write through a subresource, or of the whole object.
+fn write_part(
+    name: &str,
+    subresource: &str,
+    old: Option<&Document>,
+    object: Value,
+) -> (Value, Vec<String>) {
     let definition = definition(name);
     let mut object = Document::from_value(object).expect("an object");
     let extra = BTreeMap::new();
     let at = definition.storage_version;
     let change = Change {
         old,
-        subresource: "",
+        subresource,
         version: &definition.versions[at].name,
         user: "bob",
         user_uid: "",

@@ -114,6 +114,26 @@ impl Hooks for ResourceQuota {
         errors
     }
 
+    fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
+        if change.old.is_some() {
+            return Vec::new();
+        }
+        let hard = |resource: &str| {
+            let amount = object.str(&["spec", "hard", resource])?;
+            Some((resource.to_owned(), Quantity::parse(amount).ok()?))
+        };
+        let warning = |resource: &&str| {
+            let bare = Some(*resource).filter(|it| ["cpu", "memory"].contains(it));
+            let (request, least) = hard(&format!("requests.{resource}")).or_else(|| hard(bare?))?;
+            let (limit, most) = hard(&format!("limits.{resource}"))?;
+            let (shown, bound) = (least.canonical(), most.canonical());
+            (least > most).then(|| {
+                format!("ResourceQuota {request} ({shown}) should be less than {limit} ({bound})")
+            })
+        };
+        ["cpu", "memory", "storage", "ephemeral-storage"].iter().filter_map(warning).collect()
+    }
+
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         for (resource, hard) in

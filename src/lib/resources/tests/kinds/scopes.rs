@@ -197,3 +197,22 @@ fn leases() {
     );
     assert_eq!(row, [json!("t"), json!("me"), json!("5m")]);
 }
+
+#[test]
+fn a_new_quota_warns_of_requests_above_limits() {
+    let quota = |hard| json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
+    let create = WriteCase::create("", "resourcequotas");
+    let warnings = |hard| create.run(quota(hard)).warnings;
+    let hard = json!({"cpu": "2", "limits.cpu": "1500m", "requests.memory": "2Gi", "limits.memory": "1Gi"});
+    assert_eq!(
+        warnings(hard.clone()),
+        [
+            "ResourceQuota cpu (2) should be less than limits.cpu (1500m)",
+            "ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)",
+        ]
+    );
+    assert!(warnings(json!({"cpu": "2", "limits.cpu": "2", "storage": "5"})).is_empty());
+    let stored = quota(json!({"cpu": "1"}));
+    let update = WriteCase::update("", "resourcequotas", stored);
+    assert!(update.run(quota(hard)).warnings.is_empty());
+}

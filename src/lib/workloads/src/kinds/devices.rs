@@ -1,9 +1,13 @@
 //! ResourceClaim and ResourceSlice: dynamic allocation of devices.
 
+mod capacities;
+mod slices;
+
 use crate::cells::{CellValue, at, list_at, str_at};
 use crate::checks::{FieldErrors, items, text};
 use crate::hooks::KindCode;
 use crate::paths::FieldPath;
+use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::Change;
 use std::collections::{HashMap, HashSet};
@@ -88,7 +92,10 @@ impl KindCode for ResourceClaim {
         let devices = object.get(&["spec", "devices"]).unwrap_or(&none);
         if change.subresource.is_empty() {
             check_claim(devices, root.field("spec.devices"), errors);
-        } else if let Some(got) = object.get(&["status", "allocation", "devices"]) {
+        } else if let Some(got) = object.get(&["status", "allocation", "devices"])
+            && change.old.is_none_or(|old| old.get(&["status", "allocation"]).is_none())
+        {
+            // What was allocated cannot change, and is not looked at again.
             check_allocation(devices, got, root.field("status.allocation.devices"), errors);
         }
     }
@@ -130,6 +137,22 @@ impl KindCode for ResourceClaimTemplate {
 pub(crate) struct ResourceSlice;
 
 impl KindCode for ResourceSlice {
+    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        if let Some(spec) = object.get(&["spec"]) {
+            slices::check(spec, FieldPath::Root.field("spec"), errors);
+        }
+    }
+
+    fn warnings(&self, _change: &Change<'_>, object: &Document, out: &mut Warnings) {
+        let driver = object.str(&["spec", "driver"]).unwrap_or_default();
+        if driver.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            let driver = ferrokube_apimachinery::field::quote(driver);
+            let why =
+                format!("driver names should be lowercase; {driver} contains uppercase characters");
+            out.at(FieldPath::Root.field("spec.driver"), &why);
+        }
+    }
+
     fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
         CellValue::text(str_at(object, &["spec", "nodeName"]))
     }

@@ -78,10 +78,7 @@ impl KindCode for EndpointSlice {
                 let address = address.as_str().unwrap_or_default();
                 let parsed = address.parse::<IpAddr>();
                 match (kind, parsed) {
-                    ("FQDN", _) => {
-                        let whys = name::dns1123_subdomain(address);
-                        errors.all_invalid(path.index(index), address, whys);
-                    }
+                    ("FQDN", _) => domain(address, path.index(index), errors),
                     ("IPv4" | "IPv6", Err(_)) => {
                         errors.all_invalid(path.index(index), address, ip(address));
                     }
@@ -136,6 +133,26 @@ fn shortened(all: &[String]) -> String {
 fn cell(shown: &[String], count: usize) -> String {
     let text = shown.join(",");
     if count > SHOWN { format!("{text} + {} more...", count - SHOWN) } else { text }
+}
+
+/// A domain of at least two labels.
+fn domain(text: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    if text.is_empty() {
+        return errors.required(path, "");
+    }
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let whys = name::dns1123_subdomain(text);
+    if !whys.is_empty() {
+        return errors.invalid(path, text, &whys.join(","));
+    }
+    if !text.contains('.') {
+        let why = "should be a domain with at least two segments separated by dots";
+        return errors.invalid(path, text, why);
+    }
+    let wrong = text.split('.').find(|label| !name::dns1123_label(label).is_empty());
+    if let Some(label) = wrong {
+        errors.invalid(path, label, &name::dns1123_label(label).join(","));
+    }
 }
 
 #[cfg(test)]

@@ -151,13 +151,14 @@ fn generated(object: &Document, errors: &mut FieldErrors) {
         return;
     }
     let path = root.field("spec.template.metadata.labels");
+    let all = object.get(&["spec", "template", "metadata", "labels"]).unwrap_or(&Value::Null);
     let expected = [(NAME_LABELS, object.name()), (UID_LABELS, object.uid())];
     for (labels, value) in expected {
         for label in labels {
             let given = object.str(&["spec", "template", "metadata", "labels", label]);
             if given != Some(value) {
                 let why = format!("must be '{value}'");
-                errors.invalid(path.key(label), given.unwrap_or_default(), &why);
+                errors.invalid(path.key(label), all, &why);
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_resource::Change;
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
@@ -72,6 +73,11 @@ impl KindCode for NodeKind {
             }
         }
         pod_ranges(change, object, errors);
+        // kube-apiserver looks twice at what is updated.
+        let is_update = change.old.is_some() && change.subresource.is_empty();
+        for _ in 0..=usize::from(is_update) {
+            features(object, errors);
+        }
     }
 
     fn selectable(&self, path: &str, object: &Document) -> Option<String> {
@@ -132,6 +138,51 @@ fn pod_ranges(change: &Change<'_>, node: &Document, errors: &mut FieldErrors) {
     if old.is_some_and(|old| !old.is_empty() && old != all) {
         errors.forbidden(path, "node updates may not change podCIDR except from \"\" to valid");
     }
+}
+
+/// Declared features have paths of names, and are sorted.
+fn features(node: &Document, errors: &mut FieldErrors) {
+    const MAX_BYTES: usize = 253;
+    let all = node.list(&["status", "declaredFeatures"]);
+    let text = |at: usize| all.get(at).and_then(Value::as_str).unwrap_or_default();
+    let root = FieldPath::Root;
+    let path = root.field("status.declaredFeatures");
+    for at in 0..all.len() {
+        if errors.is_full() {
+            return;
+        }
+        let feature = text(at);
+        let shown = ferrokube_apimachinery::field::quote(feature);
+        if feature.len() > MAX_BYTES {
+            let why = format!(
+                "invalid feature name {shown}: must be no more than {MAX_BYTES} characters"
+            );
+            errors.invalid(path.index(at), feature, &why);
+        } else if !is_feature(feature) {
+            let why = format!(
+                "invalid feature name {shown}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            );
+            errors.invalid(path.index(at), feature, &why);
+        }
+        if at == 0 {
+            continue;
+        }
+        match text(at - 1).cmp(feature) {
+            Ordering::Less => {}
+            Ordering::Equal => errors.duplicate(path.index(at), feature),
+            Ordering::Greater => {
+                errors.invalid(path.index(at), feature, "list must be sorted alphabetically");
+            }
+        }
+    }
+}
+
+fn is_feature(text: &str) -> bool {
+    let is_name = |part: &str| {
+        part.starts_with(|first: char| first.is_ascii_alphabetic())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    text.starts_with(|first: char| first.is_ascii_uppercase()) && text.split('/').all(is_name)
 }
 
 fn status(node: &Value) -> String {

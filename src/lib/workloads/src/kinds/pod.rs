@@ -15,7 +15,6 @@ use crate::paths::FieldPath;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_resource::Change;
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 /// See the file.
@@ -156,28 +155,39 @@ fn keep_but(old: &Document, object: &mut Document, path: &[&str]) {
     *object = kept;
 }
 
-/// The stored spec with only the resources of its containers as given.
+/// The stored spec with only the resources of the pod and of its containers as given. Other
+/// containers than the stored ones stay as they are given: validation refuses them.
 fn resized(old: &Document, object: &Document) -> Value {
+    const LISTS: [&str; 2] = ["containers", "initContainers"];
+    let given = object.get(SPEC).cloned().unwrap_or_default();
     let mut spec = old.get(SPEC).cloned().unwrap_or_default();
+    if LISTS.iter().any(|list| items(&spec, list).len() != items(&given, list).len()) {
+        return given;
+    }
     let Some(fields) = spec.as_object_mut() else { return spec };
-    for list in ["containers", "initContainers"] {
-        let given: HashMap<&str, &Value> = object
-            .list(&["spec", list])
-            .iter()
-            .map(|container| (text(container, "name"), container))
-            .collect();
-        podspec::each(fields, list, |container| {
-            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            let Some(given) = given.get(name) else { return };
-            for field in ["resources", "resizePolicy"] {
-                match given.get(field) {
-                    Some(value) => _ = container.insert(field, value.clone()),
-                    None => _ = container.remove(field),
-                }
-            }
-        });
+    take(fields, &given, "resources");
+    for list in LISTS {
+        let given = items(&given, list);
+        let Some(stored) = fields.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        if stored.iter().zip(given).any(|(old, new)| text(old, "name") != text(new, "name")) {
+            *stored = given.to_vec().into();
+            continue;
+        }
+        for (container, new) in stored.iter_mut().zip(given) {
+            let Some(container) = container.as_object_mut() else { continue };
+            take(container, new, "resources");
+            take(container, new, "resizePolicy");
+        }
     }
     spec
+}
+
+/// Sets a field as it is in another object, or removes it.
+fn take(fields: &mut Map, from: &Value, field: &str) {
+    match from.get(field) {
+        Some(value) => _ = fields.insert(field, value.clone()),
+        None => _ = fields.remove(field),
+    }
 }
 
 fn gated_condition(change: &Change<'_>) -> Value {

@@ -6,7 +6,7 @@ use crate::hooks::KindCode;
 use crate::kinds::podspec::validate::{self as specs, SpecOwner, matches, template_labels};
 use crate::kinds::podspec::{self, warnings};
 use crate::paths::FieldPath;
-use crate::rules::{same, texts as selectors};
+use crate::rules::{same, same_given, texts as selectors};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::{Change, GuardedField};
@@ -269,10 +269,11 @@ impl KindCode for DaemonSet {
             return object.set(&path, generation(object).max(1).to_string());
         };
         if !change.subresource.is_empty() {
-            return;
+            return object.set(&path, generation(old).to_string());
         }
-        let template = ["spec", "template"];
-        let changed = !same(old.get(&template), object.get(&template));
+        let [before, after] =
+            [old, object].map(|it| it.get(&["spec", "template"]).unwrap_or(&Value::Null));
+        let changed = !same_given(before, after);
         object.set(&path, generation(old).saturating_add(i64::from(changed)).to_string());
     }
 

@@ -105,11 +105,12 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "metric" => metric,
         "exactlyonerequest" => |it, errors| {
             let why = "exactly one of `exactly` or `firstAvailable` is required";
+            let both = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             let alternatives = it.object.get("firstAvailable").and_then(Value::as_array);
             let many = alternatives.is_some_and(|list| !list.as_slice().is_empty());
             match (has(it.object, "exactly"), many) {
                 (false, false) => errors.required(it.path, why),
-                (true, true) => errors.push(|| FieldError::invalid(it.path, None::<&Value>, why)),
+                (true, true) => errors.push(|| FieldError::invalid(it.path, None::<&Value>, both)),
                 _ => {}
             }
         },
@@ -122,6 +123,7 @@ pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
     match word {
         "handler" => argument.split(',').collect(),
         "volume" => VOLUMES.iter().map(|(field, _)| *field).collect(),
+        "metric" => vec!["object", "external", "pods", "resource", "containerResource"],
         "pvsource" => PERSISTENT.iter().map(|(field, _)| *field).collect(),
         _ => Vec::new(),
     }
@@ -152,7 +154,12 @@ const NONE: [&str; 2] = ["must specify a volume type", "must specify a handler t
 
 fn metric(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let kind = it.object.get("type").and_then(Value::as_str).unwrap_or_default();
-    let Some((_, wanted)) = METRICS.iter().find(|(known, _)| *known == kind) else { return };
+    let Some((_, wanted)) = METRICS.iter().find(|(known, _)| *known == kind) else {
+        // Once more than the row of the type.
+        let mut known = METRICS.map(|(known, _)| known);
+        known.sort_unstable();
+        return errors.not_supported(it.path.field("type"), kind, &known);
+    };
     for (_, field) in METRICS {
         if has(it.object, field) && field != *wanted {
             let why = "must populate the given metric source only";

@@ -46,8 +46,13 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// The name of an attribute of devices: an identifier, in a domain.
-fn device_name(text: &str, needs_domain: bool, path: FieldPath<'_>, errors: &mut FieldErrors) {
+/// The name of an attribute or a capacity of devices: an identifier, perhaps in a domain.
+pub(crate) fn device_name(
+    text: &str,
+    needs_domain: bool,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
     const MAX_BYTES: usize = 32;
     let (domain, id) = match text.split('/').collect::<Vec<&str>>().as_slice() {
         [id] => (None, *id),

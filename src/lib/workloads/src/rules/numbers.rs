@@ -3,7 +3,7 @@
 use super::{CheckFn, RuledField};
 use crate::checks::{FieldErrors, PORT, is_port};
 use crate::conditions::find;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -95,6 +95,27 @@ fn amounts(word: &str) -> Option<CheckFn> {
             let fits = |amount: &Quantity| !amount.is_negative() && !amount.is_zero();
             amount(it, errors, fits, "must be positive");
         },
+        "mindomains" => |it, errors| {
+            let when = it.object.get("whenUnsatisfiable").and_then(Value::as_str);
+            let when = when.unwrap_or_default();
+            if let Some(number) = it.number().filter(|_| when != "DoNotSchedule") {
+                let why = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"
+                );
+                errors.invalid(it.path, number, &why);
+            }
+        },
+        // Metrics of which there are some without pods.
+        "scaletozero" => |it, errors| {
+            let counts = |metric: &Value| {
+                let kind = metric.get("type").and_then(Value::as_str);
+                matches!(kind, Some("Object" | "External"))
+            };
+            if !it.items().iter().any(counts) {
+                errors.forbidden(it.path, it.detail(""));
+            }
+        },
+        "storagecapacity" => storage_capacity,
         "quantity-forbidden" => |it, errors| {
             if quantity(it).is_some_and(|amount| amount.is_negative()) {
                 errors.forbidden(it.path, it.detail(""));
@@ -189,5 +210,28 @@ fn exit_codes(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
     if !codes.is_sorted() {
         errors.invalid(it.path, it.value, "must be ordered");
+    }
+}
+
+/// An amount of storage, and nothing else.
+fn storage_capacity(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let none = Map::new();
+    let amounts = it.value.and_then(Value::as_object).unwrap_or(&none);
+    if amounts.len() != 1 || !amounts.contains_key("storage") {
+        let shown = Value::Object(amounts.clone());
+        errors.not_supported(it.path, &shown, &["storage"]);
+    }
+    for (name, value) in amounts {
+        if errors.is_full() {
+            return;
+        }
+        let amount = Quantity::from_value(value).unwrap_or_default();
+        if amount.value() < 0 {
+            let why = "must be a valid resource quantity";
+            errors.invalid(it.path.key(name), amount.value(), why);
+        }
+        if amount.is_zero() || amount.is_negative() {
+            errors.invalid(it.path.key(name), &amount.canonical(), "must be greater than zero");
+        }
     }
 }

@@ -63,7 +63,8 @@ fn cron(it: &RuledField<'_>, errors: &mut FieldErrors) {
         return;
     }
     if fields.len() != BOUNDS.len() {
-        let why = format!("expected exactly 5 fields, found {}: {fields:?}", fields.len());
+        let shown = fields.join(" ");
+        let why = format!("expected exactly 5 fields, found {}: [{shown}]", fields.len());
         return errors.invalid(it.path, text, &why);
     }
     let wrong = fields.iter().zip(BOUNDS).find(|(field, bounds)| !is_cron_field(field, *bounds));

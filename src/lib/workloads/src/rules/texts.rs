@@ -50,6 +50,23 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
                 }
             }
         },
+        // The value is shown as it is looked at.
+        "provisioner" => |it, errors| {
+            if it.set().is_some() {
+                let lower = it.text().to_lowercase();
+                errors.all_invalid(it.path, &lower, name::qualified_name(&lower));
+            }
+        },
+        "containerresource" => |it, errors| {
+            if it.set().is_some() {
+                resources::container_resource_name(it.text(), it.path, errors);
+            }
+        },
+        "nonempty" => |it, errors| {
+            if it.value.and_then(Value::as_str) == Some("") {
+                errors.invalid(it.path, "", it.detail(""));
+            }
+        },
         "form" => |it, errors| {
             if it.set().is_some() {
                 form(it, errors);

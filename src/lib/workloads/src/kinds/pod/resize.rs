@@ -1,4 +1,4 @@
-//! What the resize of a pod may change: CPU and memory of its containers.
+//! What the resize of a pod may change: CPU and memory of it and its containers.
 
 use super::qos;
 use crate::cells::at;
@@ -12,19 +12,22 @@ const MUTABLE: [&str; 2] = ["cpu", "memory"];
 /// How kube-apiserver shows an empty path.
 const NO_FIELD: &str = "[]";
 const ONLY: &str = "only cpu and memory resources are mutable";
+const ONLY_AT_POD_LEVEL: &str = "only cpu and memory resources are mutable at pod-level";
+const RESTARTS: &str = "RestartContainer";
 
 pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let spec = root.field("spec");
     let (Some(before), Some(after)) = (old.get(&["spec"]), object.get(&["spec"])) else { return };
-    if at(before, &["os", "name"]).and_then(Value::as_str) == Some("windows") {
-        return errors.forbidden(root.field(NO_FIELD), "windows pods cannot be resized");
-    }
     if old.get(&["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
         return errors.forbidden(root.field(NO_FIELD), "static pods cannot be resized");
     }
+    if at(before, &["os", "name"]).and_then(Value::as_str) == Some("windows") {
+        return errors.forbidden(root.field(NO_FIELD), "windows pods cannot be resized");
+    }
     let class = old.str(&["status", "qosClass"]).unwrap_or_default();
-    if !class.is_empty() && class != qos::class(object) {
+    let was = if class.is_empty() { qos::class(old) } else { class };
+    if was != qos::class(object) {
         errors.invalid(spec, class, "Pod QOS Class may not change as a result of resizing");
     }
     let statuses = old.list(&["status", "containerStatuses"]);
@@ -32,6 +35,7 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     if statuses.iter().find(runs).is_some_and(|status| given(status, "resources").is_none()) {
         errors.forbidden(spec, "Pod running on node without support for resize");
     }
+    pod_level(before, after, spec, errors);
     let mut same_order = true;
     for list in ["containers", "initContainers"] {
         same_order &= is_in_order(before, after, list, spec, errors);
@@ -39,33 +43,49 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     if !same_order {
         return;
     }
-    pod_level(before, after, spec, errors);
     for list in ["initContainers", "containers"] {
         let path = spec.field(list);
         for (index, (old, new)) in items(before, list).iter().zip(items(after, list)).enumerate() {
             if errors.is_full() {
                 return;
             }
-            let (is_init, own) = (list == "initContainers", path.index(index));
-            if is_init && !is_sidecar(old) {
-                if !same(Some(old), Some(new)) {
-                    let why = "resources for non-sidecar init containers are immutable";
-                    errors.forbidden(spec, why);
-                }
-                continue;
-            }
+            let own = path.index(index);
             removed(old, new, own.field("resources"), errors);
-            if !same(Some(&fixed(old)), Some(&fixed(new))) {
-                match is_init {
-                    true => errors.forbidden(
-                        own,
-                        "only cpu and memory resources for init or sidecar containers are mutable",
-                    ),
-                    false => errors.forbidden(spec, ONLY),
-                }
+            let changes_more = has_claims(old) || !same(Some(&fixed(old)), Some(&fixed(new)));
+            match list {
+                "containers" if changes_more => errors.forbidden(spec, ONLY),
+                "containers" => {}
+                _ => init(old, new, changes_more, own, errors),
             }
         }
     }
+}
+
+fn init(
+    old: &Value,
+    new: &Value,
+    changes_more: bool,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    if changes_more {
+        errors.forbidden(
+            path,
+            "only cpu and memory resources for init or sidecar containers are mutable",
+        );
+    }
+    if is_sidecar(new) || same(Some(old), Some(new)) {
+        return;
+    }
+    for _ in items(new, "resizePolicy").iter().filter(|it| text(it, "restartPolicy") == RESTARTS) {
+        let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+        errors.forbidden(path, why);
+    }
+}
+
+/// As in kube-apiserver, a container with claims cannot be resized.
+fn has_claims(container: &Value) -> bool {
+    container.get("resources").is_some_and(|resources| !items(resources, "claims").is_empty())
 }
 
 fn is_in_order(
@@ -95,17 +115,28 @@ fn is_in_order(
 fn pod_level(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldErrors) {
     let (old, new) = (given(before, "resources"), given(after, "resources"));
     let path = spec.field("resources");
-    let Some(old) = old else {
-        return;
+    let has_amounts = |resources: Option<&Value>| {
+        ["requests", "limits"].iter().any(|field| {
+            let amounts = resources.and_then(|all| all.get(*field)?.as_object());
+            amounts.is_some_and(|amounts| !amounts.is_empty())
+        })
     };
-    let Some(new) = new else {
+    let is_set = has_amounts(old) || has_amounts(new);
+    if let (Some(_), None) = (old, new)
+        && is_set
+    {
         return errors.forbidden(path, "pod-level resources cannot be removed");
-    };
-    for (field, kind) in [("requests", "requests"), ("limits", "limits")] {
-        if lacks(new.get(field), old.get(field)) {
+    }
+    for kind in ["requests", "limits"] {
+        let amounts = |resources: Option<&Value>| resources.and_then(|all| all.get(kind)).cloned();
+        if lacks(amounts(new).as_ref(), amounts(old).as_ref()) {
             let why = format!("pod-level resource {kind} cannot be removed");
-            errors.forbidden(path.field(field), &why);
+            errors.forbidden(path.field(kind), &why);
         }
+    }
+    if !same(old.map(masked).as_ref(), new.map(masked).as_ref()) {
+        let why = if is_set { ONLY_AT_POD_LEVEL } else { ONLY };
+        errors.forbidden(spec, why);
     }
 }
 
@@ -127,14 +158,20 @@ fn removed(old: &Value, new: &Value, path: FieldPath<'_>, errors: &mut FieldErro
 /// A container without what may change.
 fn fixed(container: &Value) -> Value {
     let mut container = container.clone();
-    let resources = container.get_mut("resources").and_then(Value::as_object_mut);
-    if let Some(resources) = resources {
-        for field in ["requests", "limits"] {
-            let map = resources.get_mut(field).and_then(Value::as_object_mut);
-            if let Some(map) = map {
-                MUTABLE.iter().for_each(|name| _ = Map::remove(map, name));
-            }
-        }
+    if let Some(resources) = container.get_mut("resources") {
+        *resources = masked(resources);
     }
     container
+}
+
+/// Resources without what may change.
+fn masked(resources: &Value) -> Value {
+    let mut resources = resources.clone();
+    for field in ["requests", "limits"] {
+        let map = resources.get_mut(field).and_then(Value::as_object_mut);
+        if let Some(map) = map {
+            MUTABLE.iter().for_each(|name| _ = Map::remove(map, name));
+        }
+    }
+    resources
 }

@@ -1,5 +1,7 @@
 //! What an update of a pod's status may say.
 
+mod resources;
+
 use crate::checks::{FieldErrors, given, ip, items, number, text};
 use crate::kinds::podspec::is_sidecar;
 use crate::paths::FieldPath;
@@ -43,7 +45,11 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     for (list, of) in LISTS {
         transitions(spec, of, (items(before, list), items(after, list)), path.field(list), errors);
     }
+    for (list, of) in LISTS {
+        resources::check(spec, of, items(after, list), path.field(list), errors);
+    }
     claims(spec, after, path.field("resourceClaimStatuses"), errors);
+    resources::check_extended(spec, after, path.field("extendedResourceClaimStatus"), errors);
     let own = items(after, "podIPs");
     addresses(own, items(before, "podIPs"), path.field("podIPs"), errors);
     if let Some(first) = items(after, "hostIPs").first() {
