@@ -247,7 +247,7 @@ fn function(word: &str) -> Option<CheckFn> {
             value => errors.invalid(it.path, value, it.detail("")),
         },
         "never-empty" => |it, errors| errors.invalid(it.path, "", it.detail("")),
-        "never-null" => |it, errors| errors.invalid(it.path, &Value::Null, it.detail("")),
+        "never-null" => |it, errors| errors.invalid(it.path, Value::Null, it.detail("")),
         "never-unshown" => {
             |it, errors| errors.push(|| FieldError::invalid_unshown(it.path, it.detail("")))
         }

@@ -231,7 +231,7 @@ fn storage_capacity(it: &RuledField<'_>, errors: &mut FieldErrors) {
             errors.invalid(it.path.key(name), amount.value(), why);
         }
         if amount.is_zero() || amount.is_negative() {
-            errors.invalid(it.path.key(name), &amount.canonical(), "must be greater than zero");
+            errors.invalid(it.path.key(name), amount.canonical(), "must be greater than zero");
         }
     }
 }

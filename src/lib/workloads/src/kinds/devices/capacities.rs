@@ -55,7 +55,7 @@ fn check_values(
     for (index, pair) in amounts.windows(2).enumerate().take(MAX_VALUES) {
         if pair[0] > pair[1] {
             let why = "values must be sorted in ascending order";
-            errors.invalid(path.index(index + 1), &pair[1].canonical(), why);
+            errors.invalid(path.index(index + 1), pair[1].canonical(), why);
         }
     }
     if amounts.len() > MAX_VALUES {
@@ -65,16 +65,16 @@ fn check_values(
         for (index, value) in amounts.iter().enumerate() {
             if value > most {
                 let why = format!("option is larger than capacity value: {}", most.canonical());
-                errors.invalid(path.index(index), &value.canonical(), &why);
+                errors.invalid(path.index(index), value.canonical(), &why);
             }
             if !seen.insert(value.value()) {
-                errors.duplicate(path.index(index), &value.value().to_string());
+                errors.duplicate(path.index(index), value.value().to_string());
             }
         }
     }
     if amounts.len() > MAX_VALUES || !amounts.contains(default) {
         let why = "default value is not valid according to the requestPolicy";
-        errors.invalid(path, &default.canonical(), why);
+        errors.invalid(path, default.canonical(), why);
     }
 }
 
@@ -90,7 +90,7 @@ fn check_range(
     };
     let mut refuse = |field: &str, value: &Quantity, why: &str, bound: &Quantity| {
         let why = format!("{why}: {}", bound.canonical());
-        errors.invalid(path.field(field), &value.canonical(), &why);
+        errors.invalid(path.field(field), value.canonical(), &why);
     };
     if &min > most {
         refuse("min", &min, "min is larger than capacity value", most);
@@ -116,7 +116,7 @@ fn check_range(
     if &first > most {
         let (first, most) = (first.canonical(), most.canonical());
         let why = format!("one step {first} is larger than capacity value: {most}");
-        errors.invalid(below, &step.canonical(), &why);
+        errors.invalid(below, step.canonical(), &why);
     }
     for value in [Some(default), max.as_ref()].into_iter().flatten() {
         let beyond = value.value().wrapping_sub(min.value());
@@ -124,7 +124,7 @@ fn check_range(
         if beyond.checked_rem(step.value()).unwrap_or(1) != 0 {
             let (step, min) = (step.canonical(), min.canonical());
             let why = format!("value is not a multiple of a given step ({step}) from ({min})");
-            errors.invalid(below, &value.canonical(), &why);
+            errors.invalid(below, value.canonical(), &why);
         }
     }
 }

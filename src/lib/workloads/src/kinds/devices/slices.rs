@@ -65,7 +65,7 @@ fn check_device(
     if count > MAX_ENTRIES {
         let why =
             format!("the total number of attributes and capacities must not exceed {MAX_ENTRIES}");
-        errors.invalid(path, &Value::from(count), &why);
+        errors.invalid(path, Value::from(count), &why);
     }
     let below = path.field("attributes");
     for (name, attribute) in attributes.into_iter().flatten() {
@@ -96,7 +96,7 @@ fn check_device(
     } else if ["nodeName", "nodeSelector", "allNodes"].iter().any(|it| given(device, it).is_some())
     {
         let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-        errors.invalid(path, &Value::Null, why);
+        errors.invalid(path, Value::Null, why);
     }
     check_conditions(device, path, errors);
 }
@@ -123,7 +123,7 @@ fn check_nodes(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
     if device.get("allNodes").and_then(Value::as_bool) == Some(false) {
         let why = "must be either unset or set to true";
-        errors.invalid(path.field("allNodes"), &Value::from(false), why);
+        errors.invalid(path.field("allNodes"), Value::from(false), why);
     }
     let chosen = chosen(device, &["nodeName", "nodeSelector", "allNodes"]);
     match chosen.len() {
@@ -146,7 +146,7 @@ fn check_conditions(device: &Value, path: FieldPath<'_>, errors: &mut FieldError
     for (missing, other) in [(good, bad), (bad, good)] {
         if items(device, missing).is_empty() && !items(device, other).is_empty() {
             let why = format!("{missing} are required to use {other}");
-            errors.invalid(path.field(missing), &Value::Null, &why);
+            errors.invalid(path.field(missing), Value::Null, &why);
         }
     }
 }
