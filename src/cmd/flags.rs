@@ -185,8 +185,8 @@ pub(crate) struct ServerFlags {
     /// Additional names and addresses in the serving certificate
     #[arg(long = "tls-san", value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) tls_sans: Vec<String>,
-    /// Lifetime of the administrator's certificate in admin.kubeconfig; the file is renewed after
-    /// two thirds of it
+    /// Lifetime of the certificates in admin.kubeconfig, and in the kubeconfigs of components next
+    /// to it; the files are renewed after two thirds of it
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub(crate) admin_certificate_lifetime: Duration,
     /// Storage engine

@@ -2,6 +2,7 @@
 //! those that are bound to its node.
 
 use super::flags::{FeatureFlags, LogFlags, duration};
+use super::notify;
 use super::process::{self, Signals};
 use super::server::report;
 use super::tracing::TracingFlags;
@@ -214,6 +215,7 @@ async fn work(
     }
     let mut signals = Signals::new()?;
     report(&format!("ready: node {name}"));
+    notify::ready(&format!("node {name}"));
     let running = async {
         learn_capabilities(&images).await;
         kubelet.run().await;

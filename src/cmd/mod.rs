@@ -7,8 +7,10 @@ mod all_in_one;
 mod apiserver;
 mod auth_flags;
 mod backup;
+mod certs;
 mod controller_manager;
 mod controllers;
+mod doctor;
 mod envtest;
 mod etcd_flags;
 mod feature_admin;
@@ -41,11 +43,13 @@ use std::time::Instant;
 ///
 /// The role is the first argument, or the name of the executable (`apiserver`, `kube-apiserver`,
 /// ...).
+// Of a flag that is given twice the last counts, as with kube-apiserver: units and starters append.
 #[derive(Debug, Parser)]
 #[command(
     name = "ferrokube",
     version,
     propagate_version = true,
+    args_override_self = true,
     max_term_width = 120,
     subcommand_required = true,
     arg_required_else_help = true
@@ -80,6 +84,10 @@ enum Role {
     Restore(backup::RestoreFlags),
     /// Move the state from a data directory into etcd, or back; no server runs meanwhile
     Migrate(migrate::MigrateFlags),
+    /// Show, renew and make certificates, and kubeconfigs with them
+    Certs(certs::CertsFlags),
+    /// Check an installation, and say what to do
+    Doctor(Box<doctor::DoctorFlags>),
     /// Install this executable, with systemd units and the names of the components
     Install(install::InstallFlags),
     /// Make a directory with the executables that envtest starts: kube-apiserver and etcd
@@ -101,13 +109,15 @@ enum Role {
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 15] = [
     "trace",
     "trace-webhook",
     "feature-admin",
     "backup",
     "restore",
     "migrate",
+    "certs",
+    "doctor",
     "install",
     "envtest-assets",
     "envtest-apiserver",
@@ -139,6 +149,8 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::Backup(flags)) => backup::run(&flags),
         Ok(Role::Restore(flags)) => backup::restore(&flags),
         Ok(Role::Migrate(flags)) => migrate::run(&flags),
+        Ok(Role::Certs(flags)) => certs::run(flags),
+        Ok(Role::Doctor(flags)) => doctor::run(&flags),
         Ok(Role::Install(flags)) => install::run(flags),
         Ok(Role::EnvtestAssets(flags)) => envtest::assets::run(&flags),
         Ok(Role::EnvtestApiserver(flags)) => envtest::apiserver::run(*flags, started),
@@ -279,5 +291,27 @@ mod tests {
         };
         let usage = usage("/usr/bin/kube-controller-manager");
         assert!(usage.contains("Usage: controller-manager [OPTIONS]"), "{usage}");
+    }
+
+    #[test]
+    fn of_a_repeated_flag_the_last_counts_and_lists_add_up() {
+        let parsed = |words: &[&str]| {
+            let matches = Cli::command().try_get_matches_from([&["ferrokube"], words].concat());
+            Cli::from_arg_matches(&matches.expect("flags")).expect("flags").role
+        };
+        let repeated = ["--secure-port=1", "--secure-port=2", "--tls-san=a", "--tls-san=b,c"];
+        for role in ["all-in-one", "kube-apiserver", "envtest-apiserver"] {
+            let shown = format!("{:?}", parsed(&[&[role], &repeated[..]].concat()));
+            assert!(shown.contains("secure_port: 2"), "{shown}");
+            assert!(shown.contains(r#"tls_sans: ["a", "b", "c"]"#), "{shown}");
+        }
+        let etcd = parsed(&[
+            "envtest-etcd",
+            "--data-dir=a",
+            "--data-dir=b",
+            "--unsafe-no-fsync",
+            "--unsafe-no-fsync",
+        ]);
+        assert!(format!("{etcd:?}").contains(r#"data_dir: "b""#), "{etcd:?}");
     }
 }

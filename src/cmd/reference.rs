@@ -26,6 +26,8 @@ fn reference() -> String {
         "backup",
         "restore",
         "migrate",
+        "certs",
+        "doctor",
         "install",
         "envtest-assets",
         "envtest-apiserver",
@@ -35,6 +37,7 @@ fn reference() -> String {
         let _ = write!(text, "\n## {name}\n");
         let base = match name {
             "apiserver" => Some("`all-in-one` that concern no controllers"),
+            "doctor" => Some("`apiserver`, of which it takes those of the server to check"),
             "envtest-apiserver" => Some("`apiserver`, `--controllers`"),
             _ => None,
         };

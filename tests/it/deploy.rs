@@ -214,6 +214,21 @@ async fn the_units_start_a_control_plane_that_outlives_upgrades_and_reinstallati
     server.stop();
 }
 
+/// The kubelet notifies, too; a flag of the settings file goes before one of the unit.
+#[test]
+fn the_unit_of_the_kubelet_starts_it() {
+    let machine = InstalledRoot::new();
+    let root = machine.path("/pods");
+    let flags = format!(
+        "--root-dir={} --hostname-override=node-a --container-runtime-endpoint=unix://{}/none.sock",
+        root.display(),
+        machine.root.path().display()
+    );
+    let kubelet = machine.start("ferrokube-kubelet.service", &flags);
+    assert!(root.is_dir());
+    kubelet.stop();
+}
+
 #[test]
 fn the_check_is_for_the_next_minor() {
     let unit = InstalledRoot::new().unit("ferrokube-check-upgrade.service");
@@ -230,17 +245,23 @@ fn services_have_few_rights_and_limits() {
             continue;
         }
         let unit = machine.unit(&name);
-        for (setting, value) in [
-            ("User", "ferrokube"),
+        let of_all = [
             ("NoNewPrivileges", "yes"),
-            ("CapabilityBoundingSet", ""),
-            ("ProtectSystem", "strict"),
-            ("ProtectHome", "yes"),
             ("MemoryDenyWriteExecute", "yes"),
             ("RestrictNamespaces", "yes"),
             ("StateDirectoryMode", "0700"),
             ("UMask", "0077"),
-        ] {
+        ];
+        // The kubelet makes files of the users of pods.
+        let of_users = [
+            ("User", "ferrokube"),
+            ("CapabilityBoundingSet", ""),
+            ("ProtectSystem", "strict"),
+            ("ProtectHome", "yes"),
+        ];
+        let is_kubelet = name == "ferrokube-kubelet.service";
+        for (setting, value) in of_all.iter().chain(of_users.iter().filter(|_| !is_kubelet)) {
+            let (setting, value) = (*setting, *value);
             assert_eq!(unit.value(setting), value, "{name}: {setting}");
         }
         for limit in ["MemoryMax", "TasksMax"] {

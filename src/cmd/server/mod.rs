@@ -49,6 +49,16 @@ impl ServerSetup<'_> {
     }
 }
 
+/// Checks flags and the files that they name, without the port; writes nothing.
+pub(crate) fn check(
+    flags: &ServerFlags,
+    kube_apiserver: &KubeApiserverFlags,
+) -> anyhow::Result<()> {
+    let inputs = Inputs::read(flags, None)?;
+    let setup = ServerSetup { flags, kube_apiserver, inputs, ring: None, has_controllers: false };
+    plan::builder(&setup).listener(plan::any_port(&setup)).check().map_err(advice::advise)
+}
+
 /// Runs a server until a signal.
 pub(crate) fn run(
     flags: &ServerFlags,

@@ -7,6 +7,7 @@ use crate::cmd::flags::Storage;
 use ferrokube_auth::audit::{AuditConfig, OnFailure, Rotation};
 use ferrokube_controlplane::Route;
 use ferrokube_features::FEATURE_API;
+use ferrokube_pki::{CONTROLLER_MANAGER, Subject};
 use ferrokube_serve::ListenerLimits;
 use ferrokube_serve::reload::TlsFiles;
 use ferrokube_server::{
@@ -25,6 +26,10 @@ use std::time::Duration;
 /// History in memory of a server on etcd, which has no journal to read older events from, in
 /// bytes.
 const HISTORY_BYTES: usize = 64 << 20;
+
+/// Kubeconfigs in the data directory of an API server without controllers in its process.
+const COMPONENTS: [(&str, Subject<'static>); 1] =
+    [("controller-manager.kubeconfig", CONTROLLER_MANAGER)];
 
 /// All of it apart from the data directory.
 pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
@@ -147,7 +152,15 @@ fn listener(setup: &ServerSetup<'_>) -> ListenerConfig {
         },
         limits: limits(flags.max_connections),
         admin_lifetime: flags.admin_certificate_lifetime,
+        kubeconfigs: if setup.has_controllers { Vec::new() } else { COMPONENTS.to_vec() },
     }
+}
+
+/// [`listener`] on another port, as one that is in use is no fault of the flags.
+pub(super) fn any_port(setup: &ServerSetup<'_>) -> ListenerConfig {
+    let mut config = listener(setup);
+    config.address.set_port(0);
+    config
 }
 
 fn limits(connections: u32) -> ListenerLimits {

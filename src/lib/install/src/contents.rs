@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// Names of components in `bin`: the executable acts as what it is called.
-pub const LINKS: [&str; 4] =
-    ["kube-apiserver", "kube-controller-manager", "feature-admin", "kubectl-features"];
+pub const LINKS: [&str; 5] =
+    ["kube-apiserver", "kube-controller-manager", "kubelet", "feature-admin", "kubectl-features"];
 
 /// The prefix in the files of this repository.
 const WRITTEN_PREFIX: &str = "/usr/local";
@@ -45,12 +45,14 @@ pub const ALL: &[Content] = &[
     unit!("ferrokube.service"),
     unit!("ferrokube-apiserver.service"),
     unit!("ferrokube-controller-manager.service"),
+    unit!("ferrokube-kubelet.service"),
     unit!("ferrokube-control-plane.target"),
     unit!("ferrokube-check-upgrade.service"),
     unit!("ferrokube-check-upgrade.timer"),
     settings!("all-in-one.env"),
     settings!("apiserver.env"),
     settings!("controller-manager.env"),
+    settings!("kubelet.env"),
     settings!("check-upgrade.env"),
     Content {
         path: "PREFIX/lib/sysusers.d/ferrokube.conf",

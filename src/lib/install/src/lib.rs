@@ -102,6 +102,31 @@ impl Installation {
         Ok(())
     }
 
+    /// Names of files that are not as this version would write them; `None` if it was never
+    /// installed. The executable may be any.
+    pub fn differences(&self) -> Option<Vec<String>> {
+        if !self.path("bin").join(BINARY).exists() {
+            return None;
+        }
+        let links = LINKS.iter().filter(|name| {
+            let target = fs::read_link(self.path("bin").join(name));
+            target.map_or(true, |target| target != Path::new(BINARY))
+        });
+        let written = contents::ALL.iter().filter(|content| {
+            // No others are opened: a pipe would block.
+            let path = self.of(content);
+            let is_file = fs::metadata(&path).is_ok_and(|found| found.is_file());
+            !content.is_configuration
+                && !(is_file
+                    && fs::read(&path).is_ok_and(|text| {
+                        text == contents::text(content, &self.prefix).into_bytes()
+                    }))
+        });
+        let name =
+            |content: &Content| content.path.rsplit('/').next().unwrap_or(content.path).to_owned();
+        Some(links.map(|link| (*link).to_owned()).chain(written.map(name)).collect())
+    }
+
     /// Exchanges the executable with the one before the last upgrade, which then is the earlier one.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 use ring::hmac;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -55,8 +55,32 @@ pub enum PkiError {
         /// What it should contain.
         what: &'static str,
     },
+    /// A key is not that of its certificate.
+    #[error("{key} is not the key of {path}: restore both from the same backup")]
+    Mismatch {
+        /// The certificate.
+        path: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// A CA that was made elsewhere.
+    #[error(
+        "{path} was not made by ferrokube: renew it where it was made, then run `ferrokube certs import --replace`"
+    )]
+    Adopted {
+        /// The certificate.
+        path: PathBuf,
+    },
+    /// A CA exists already.
+    #[error("{path} exists: clients trust it; --replace puts the other CA in its place")]
+    Exists {
+        /// The certificate.
+        path: PathBuf,
+    },
     /// The CA certificate has expired.
-    #[error("the CA certificate {path} has expired")]
+    #[error(
+        "the CA certificate {path} has expired: `ferrokube certs renew` gives it a new lifetime with the same key"
+    )]
     Expired {
         /// Its file.
         path: PathBuf,
@@ -177,6 +201,18 @@ pub struct Subject<'a> {
     pub organizations: &'a [&'a str],
 }
 
+/// The subject of a node's kubelet.
+pub fn node_name(node: &str) -> String {
+    format!("system:node:{node}")
+}
+
+/// The group of all nodes.
+pub const NODES: &str = "system:nodes";
+
+/// The scheduler.
+pub const SCHEDULER: Subject<'static> =
+    Subject { common_name: "system:kube-scheduler", organizations: &[] };
+
 /// The cluster administrator.
 pub const ADMIN: Subject<'static> =
     Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
@@ -198,28 +234,28 @@ pub struct Pki {
 
 /// One CA.
 #[derive(Clone)]
-struct Authority {
-    pem: Arc<str>,
+pub(crate) struct Authority {
+    pub(crate) pem: Arc<str>,
     issuer: Arc<Issuer<'static, KeyPair>>,
 }
 
 /// The file names of a CA, and its common name.
-struct AuthorityFiles {
-    certificate: &'static str,
-    key: &'static str,
-    common_name: &'static str,
+pub(crate) struct AuthorityFiles {
+    pub(crate) certificate: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) common_name: &'static str,
 }
 
-const SERVING_CA: AuthorityFiles =
+pub(crate) const SERVING_CA: AuthorityFiles =
     AuthorityFiles { certificate: "ca.crt", key: "ca.key", common_name: "ferrokube-ca" };
-const CLIENT_CA: AuthorityFiles = AuthorityFiles {
+pub(crate) const CLIENT_CA: AuthorityFiles = AuthorityFiles {
     certificate: "client-ca.crt",
     key: "client-ca.key",
     common_name: "ferrokube-client-ca",
 };
 
 /// Identifies this server to aggregated servers: they believe which users it names.
-const FRONT_PROXY_CA: AuthorityFiles = AuthorityFiles {
+pub(crate) const FRONT_PROXY_CA: AuthorityFiles = AuthorityFiles {
     certificate: "front-proxy-ca.crt",
     key: "front-proxy-ca.key",
     common_name: "ferrokube-front-proxy-ca",
@@ -377,7 +413,16 @@ impl AuthorityFiles {
     /// A new CA, with its key as PEM.
     fn make(&self, now: SystemTime) -> Result<(Authority, String), PkiError> {
         let refused = |source| PkiError::Make { what: "a CA", source };
-        let key = KeyPair::generate().map_err(refused)?;
+        self.make_with(KeyPair::generate().map_err(refused)?, now)
+    }
+
+    /// A new certificate for a key, with the key as PEM.
+    pub(crate) fn make_with(
+        &self,
+        key: KeyPair,
+        now: SystemTime,
+    ) -> Result<(Authority, String), PkiError> {
+        let refused = |source| PkiError::Make { what: "a CA", source };
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name =
             distinguished(&Subject { common_name: self.common_name, organizations: &[] });
@@ -395,7 +440,7 @@ impl AuthorityFiles {
     }
 
     /// Its files, in the order in which they are written.
-    fn written<'a>(
+    pub(crate) fn written<'a>(
         &self,
         authority: &'a Authority,
         key_pem: &'a str,
@@ -423,7 +468,9 @@ impl AuthorityFiles {
         let pem = String::from_utf8(certificate)
             .map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
         check_validity(&pem, &path, now)?;
-        let key = load_key(directory.join(self.key))?;
+        let key_path = directory.join(self.key);
+        let key = load_key(key_path.clone())?;
+        check_key(&pem, &key, &path, &key_path)?;
         let issuer = Issuer::from_ca_cert_pem(&pem, key)
             .map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
         Ok(Some(Authority { pem: pem.into(), issuer: Arc::new(issuer) }))
@@ -451,8 +498,8 @@ pub fn self_signed(names: &[String]) -> Result<Pair, PkiError> {
     })
 }
 
-/// The names by which clients reach a server: loopback and in-cluster names, the listen address,
-/// the host name, and `others`.
+/// The names by which clients reach a server: loopback and in-cluster names, the listen address or
+/// for a wildcard those of the default routes, the host name, and `others`.
 pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     let fixed = [
         "localhost",
@@ -464,7 +511,9 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
         "kubernetes.default.svc.cluster.local",
     ];
     let mut names: Vec<String> = fixed.map(str::to_owned).to_vec();
-    if !listen.is_unspecified() {
+    if listen.is_unspecified() {
+        names.extend(main_addresses(listen).iter().map(ToString::to_string));
+    } else {
         names.push(listen.to_string());
     }
     // A host name that is not allowed in a certificate must not prevent the start.
@@ -479,6 +528,21 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     let mut seen = std::collections::HashSet::new();
     names.retain(|name| seen.insert(name.clone()));
     names
+}
+
+/// The addresses from which packets leave this machine, of the families that a wildcard address
+/// listens on. Nothing is sent.
+fn main_addresses(wildcard: IpAddr) -> Vec<IpAddr> {
+    // Addresses of documentation: any that are not local.
+    let v4 = ("0.0.0.0:0", "203.0.113.1:9");
+    let v6 = ("[::]:0", "[2001:db8::1]:9");
+    let families = if wildcard.is_ipv4() { vec![v4] } else { vec![v4, v6] };
+    let address = |(local, remote): (&str, &str)| {
+        let socket = UdpSocket::bind(local).ok()?;
+        socket.connect(remote).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    };
+    families.into_iter().filter_map(address).collect()
 }
 
 /// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` installs the
@@ -534,14 +598,30 @@ fn distinguished(subject: &Subject<'_>) -> DistinguishedName {
     name
 }
 
-fn load_key(path: PathBuf) -> Result<KeyPair, PkiError> {
+pub(crate) fn load_key(path: PathBuf) -> Result<KeyPair, PkiError> {
     let Some(pem) = files::read_private(&path)? else { return Err(PkiError::Missing { path }) };
     let text = std::str::from_utf8(&pem).ok();
     text.and_then(|text| KeyPair::from_pem(text).ok())
         .ok_or(PkiError::Unusable { path, what: "private key" })
 }
 
-fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiError> {
+/// Refuses another certificate's key: nobody would trust what it signs.
+pub(crate) fn check_key(
+    pem: &str,
+    key: &KeyPair,
+    path: &Path,
+    key_path: &Path,
+) -> Result<(), PkiError> {
+    let unusable = || PkiError::Unusable { path: path.to_owned(), what: "certificate" };
+    let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| unusable())?;
+    let certificate = block.parse_x509().map_err(|_| unusable())?;
+    if *certificate.public_key().subject_public_key.data == *key.public_key_raw() {
+        return Ok(());
+    }
+    Err(PkiError::Mismatch { path: path.to_owned(), key: key_path.to_owned() })
+}
+
+pub(crate) fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiError> {
     let unusable = || PkiError::Unusable { path: path.to_owned(), what: "certificate" };
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| unusable())?;
     let certificate = block.parse_x509().map_err(|_| unusable())?;

@@ -1,6 +1,6 @@
 //! Files with keys: written atomically, readable only by their owner.
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -34,6 +34,12 @@ pub enum FileError {
         path: PathBuf,
         /// Its owner's uid.
         owner: u32,
+    },
+    /// A directory, pipe or device.
+    #[error("{path} is not a regular file")]
+    Special {
+        /// The file.
+        path: PathBuf,
     },
     /// Larger than such a file can be.
     #[error("{path} is larger than {limit_bytes} bytes")]
@@ -94,12 +100,41 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refused(error)),
     };
+    read_bounded(file, path).map(Some)
+}
+
+fn read_bounded(file: File, path: &Path) -> Result<Vec<u8>, FileError> {
+    let refused = |source| FileError::Io { what: "read", path: path.to_owned(), source };
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(refused)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { path: path.to_owned(), limit_bytes: MAX_FILE_BYTES });
     }
-    Ok(Some(bytes))
+    Ok(bytes)
+}
+
+/// As [`read`], but never waits: pipes and devices are refused. For files that others name.
+///
+/// # Errors
+/// [`FileError::Io`], [`FileError::Special`], [`FileError::TooLarge`].
+pub fn read_regular(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let refused = |source: io::Error| FileError::Io { what: "read", path: path.to_owned(), source };
+    let opened = rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let file = match opened {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        // A socket, or a device that is not there.
+        Err(rustix::io::Errno::NXIO) => return Err(FileError::Special { path: path.to_owned() }),
+        Err(error) => return Err(refused(error.into())),
+    };
+    if !file.metadata().map_err(refused)?.is_file() {
+        return Err(FileError::Special { path: path.to_owned() });
+    }
+    read_bounded(file, path).map(Some)
 }
 
 /// Reads a file with a secret; `Ok(None)` if it does not exist.
@@ -204,6 +239,31 @@ mod tests {
         write(&path, b"two", FileMode::Public).unwrap();
         assert!(matches!(read_private(&path), Err(FileError::Open { mode: 0o644, .. })));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no leftovers");
+    }
+
+    #[test]
+    fn reading_what_others_name_never_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("device")).unwrap();
+        std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+        for name in ["pipe", "socket", "device", ""] {
+            let read = read_regular(&path(name));
+            assert!(matches!(read, Err(FileError::Special { .. })), "{name}: {read:?}");
+        }
+        assert!(matches!(read_regular(&path("loop")), Err(FileError::Io { .. })));
+        assert!(read_regular(&path("none")).unwrap().is_none());
+        fs::write(path("file"), "text").unwrap();
+        assert_eq!(read_regular(&path("file")).unwrap().unwrap(), b"text");
     }
 
     #[test]

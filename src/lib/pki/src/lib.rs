@@ -4,7 +4,12 @@
 //! Must never know a listener, a protocol or a kind. Start reading at [`authority`].
 
 pub mod authority;
+pub mod certificate;
 pub mod files;
+pub mod inventory;
 pub mod kubeconfig;
+pub mod upkeep;
 
 pub use authority::*;
+pub use certificate::{CertificateFacts, Standing};
+pub use upkeep::Ca;

@@ -6,6 +6,7 @@ use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled, ServerContext, S
 use crate::config::{AuthenticatorKind, StorageConfig};
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, InputError};
+use crate::expiry::ExpiryWatch;
 use crate::front_proxy::ProxyCertificate;
 use crate::static_tokens::StaticTokens;
 use crate::token_keys::{KeyFiles, KeyPem};
@@ -86,6 +87,7 @@ pub(crate) struct Assembled {
     pub(crate) front_proxy: Option<ProxyCertificate>,
     pub(crate) static_tokens: Option<StaticTokens>,
     pub(crate) policy_status: Option<PolicyStatus>,
+    pub(crate) expiry: ExpiryWatch,
     /// Names of the admission steps.
     pub(crate) steps: Vec<&'static str>,
 }
@@ -295,13 +297,16 @@ pub(crate) fn assemble(
     for authenticator in authenticators {
         api = api.authenticator(authenticator);
     }
-    let api = with_metrics(api, &inputs, &catalog);
+    let expiry = ExpiryWatch::new(directory, &builder.listener_config(), &builder.aggregation);
+    let of_certificates = expiry.clone();
+    let api = with_metrics(api, &inputs, &catalog)
+        .metrics(Box::new(move |registry| of_certificates.register(registry)));
     let api = with_bootstrap(api, &mut builder, info, policy, &catalog);
     let api = with_routes(api, &mut builder, &context, tokens.as_ref())?;
     let static_tokens = builder.static_tokens;
     let api = api.build();
     let policy_status = PolicyStatus::new(api.registry(), builder.has_controllers);
-    Ok(Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, steps })
+    Ok(Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, expiry, steps })
 }
 
 /// The key of continue tokens. Servers with the same signing key file, as those of one state have,

@@ -1,7 +1,7 @@
 //! Settings of a control plane, with defaults that are safe.
 
 use ferrokube_admission::webhook::WebhookCredentials;
-use ferrokube_pki::ADMIN_LIFETIME;
+use ferrokube_pki::{ADMIN_LIFETIME, Subject};
 use ferrokube_serve::reload::TlsFiles;
 use ferrokube_serve::{ListenerLimits, TlsPolicy};
 use ferrokube_storage::{Config, Engine, Environment, RemoteEngine};
@@ -25,8 +25,11 @@ pub struct ListenerConfig {
     pub files: TlsFiles,
     /// Limits; connections are also bounded by the process's file descriptors.
     pub limits: ListenerLimits,
-    /// Lifetime of the administrator's certificate; its kubeconfig is renewed after two thirds.
+    /// Lifetime of the certificates in kubeconfigs, which are renewed after two thirds of it.
     pub admin_lifetime: Duration,
+    /// Kubeconfigs in the data directory besides the administrator's: file name and user. For
+    /// components in other processes of this machine, with no more rights than they need.
+    pub kubeconfigs: Vec<(&'static str, Subject<'static>)>,
 }
 
 impl Default for ListenerConfig {
@@ -38,6 +41,7 @@ impl Default for ListenerConfig {
             files: TlsFiles::default(),
             limits: ListenerLimits::default(),
             admin_lifetime: ADMIN_LIFETIME,
+            kubeconfigs: Vec::new(),
         }
     }
 }

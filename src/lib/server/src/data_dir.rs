@@ -5,7 +5,8 @@
 //! reserve            disk space reserved for a start
 //! lock               id of the process that holds the directory; the lock is on the directory itself
 //! store.made         a journal existed: the server does not start without it
-//! admin.kubeconfig   credentials of the administrator
+//! admin.kubeconfig   credentials of the administrator; those of components in other processes are
+//!                    next to it, such as controller-manager.kubeconfig
 //! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
 //! audit.log          audit log; older ones next to it, and .audit.log.reserve, which reserves disk space
@@ -20,8 +21,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Format written by this version.
-const FORMAT: u32 = 1;
+/// Format of directories that this version writes.
+pub const FORMAT: u32 = 1;
 
 /// Disk space reserved for the files that a start writes, in bytes.
 const RESERVE_BYTES: u64 = 256 << 10;

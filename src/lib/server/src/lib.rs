@@ -31,6 +31,7 @@ pub mod builder;
 pub mod config;
 pub mod data_dir;
 pub mod error;
+mod expiry;
 pub mod front_proxy;
 pub mod listener;
 mod rights;

@@ -1,13 +1,14 @@
 //! The listener: certificates and their renewal, and the administrator's kubeconfig.
 
 use crate::config::ListenerConfig;
+use crate::data_dir::DataDir;
 use crate::error::{Because, InputError};
 use ferrokube_pki::kubeconfig::Kubeconfig;
-use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
+use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal, Subject};
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{Handler, ListenerStats, Server, Shutdown, Tls};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -31,7 +32,11 @@ pub(crate) struct Listener {
     own: Pair,
     names: Vec<String>,
     admin_lifetime: Duration,
+    kubeconfigs: Vec<(&'static str, Subject<'static>)>,
 }
+
+/// The administrator's kubeconfig in the data directory.
+pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
 /// Checks address, port and files before anything is opened, as a port in use should cost nothing.
 /// Discards what it creates.
@@ -55,8 +60,8 @@ pub(crate) fn check(config: &ListenerConfig) -> Result<(), InputError> {
 impl Listener {
     /// Binds with the certificates of the configuration, or with our own.
     pub(crate) fn bind(config: ListenerConfig, pki: &Pki) -> Result<Self, InputError> {
-        let ListenerConfig { address, names, tls: policy, mut files, limits, admin_lifetime } =
-            config;
+        let ListenerConfig { address, names, tls: policy, mut files, limits, .. } = config;
+        let ListenerConfig { admin_lifetime, kubeconfigs, .. } = config;
         files.client_ca_pem.extend_from_slice(pki.client_ca_pem().as_bytes());
         let names = pki::serving_names(address.ip(), &names);
         let (own, tls) = match files.read_serving()? {
@@ -73,7 +78,7 @@ impl Listener {
         };
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let server = Server::bind(address, tls.clone(), limits.of_process())?;
-        Ok(Self { server, tls, files, loaded, own, names, admin_lifetime })
+        Ok(Self { server, tls, files, loaded, own, names, admin_lifetime, kubeconfigs })
     }
 
     pub(crate) fn stats(&self) -> Arc<ListenerStats> {
@@ -96,23 +101,29 @@ impl Listener {
         format!("https://{}", SocketAddr::new(ip, address.port()))
     }
 
-    /// Writes the kubeconfig, then starts renewing and reloading certificates. The returned future
+    /// Writes the kubeconfigs, then starts renewing and reloading certificates. The returned future
     /// serves until shutdown, and returns the number of connections that were cut off.
     pub(crate) fn start(
         self,
         handler: Arc<dyn Handler>,
         pki: Pki,
-        kubeconfig: &Path,
+        directory: &DataDir,
         shutdown: &Shutdown,
         tasks: &mut JoinSet<()>,
     ) -> Result<impl Future<Output = usize> + Send + 'static + use<>, PkiError> {
         let url = self.url();
-        let Self { server, tls, files, loaded, own, names, admin_lifetime } = self;
-        let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
-        let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
-        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || {
-            write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)
-        }));
+        let Self { server, tls, files, loaded, own, names, admin_lifetime, kubeconfigs } = self;
+        let kubeconfigs = KubeconfigFiles {
+            pki: pki.clone(),
+            url,
+            lifetime: admin_lifetime,
+            files: std::iter::once((ADMIN_KUBECONFIG, ADMIN))
+                .chain(kubeconfigs)
+                .map(|(name, subject)| (directory.join(name), subject))
+                .collect(),
+        };
+        let first = kubeconfigs.write()?;
+        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || kubeconfigs.write()));
         let (renewed, is_from_files) = (tls.clone(), files.serving.is_some());
         tasks.spawn(pki::renew(
             own.renewal,
@@ -162,20 +173,30 @@ async fn ended(shutdown: Shutdown) {
     shutdown.begun().await;
 }
 
-fn write_kubeconfig(
-    pki: &Pki,
-    url: &str,
-    path: &Path,
+/// The kubeconfigs in the data directory.
+struct KubeconfigFiles {
+    pki: Pki,
+    url: String,
     lifetime: Duration,
-) -> Result<Renewal, PkiError> {
-    let admin = pki.client(&ADMIN, lifetime)?;
-    Kubeconfig {
-        server: url,
-        cluster: "ferrokube",
-        user: ADMIN.common_name,
-        ca_pem: pki.ca_pem(),
-        client: &admin,
+    files: Vec<(PathBuf, Subject<'static>)>,
+}
+
+impl KubeconfigFiles {
+    /// Writes all with new certificates; returns when they are due.
+    fn write(&self) -> Result<Renewal, PkiError> {
+        let mut due = None::<Renewal>;
+        for (path, subject) in &self.files {
+            let client = self.pki.client(subject, self.lifetime)?;
+            Kubeconfig {
+                server: &self.url,
+                cluster: "ferrokube",
+                user: subject.common_name,
+                ca_pem: self.pki.ca_pem(),
+                client: &client,
+            }
+            .write(path)?;
+            due = Some(due.map_or(client.renewal, |due| due.or(client.renewal)));
+        }
+        Ok(due.expect("there is the administrator's"))
     }
-    .write(path)?;
-    Ok(admin.renewal)
 }

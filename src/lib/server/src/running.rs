@@ -4,6 +4,7 @@ use crate::assembly::Assembled;
 use crate::builder::ControlPlane;
 use crate::data_dir::DataDir;
 use crate::error::ServeError;
+use crate::listener::ADMIN_KUBECONFIG;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_controlplane::ApiServer;
 use ferrokube_pki::Pki;
@@ -42,11 +43,12 @@ pub struct RunningControlPlane {
 impl RunningControlPlane {
     pub(crate) async fn start(plane: ControlPlane) -> Result<Self, ServeError> {
         let ControlPlane { directory, pki, store, listener, assembled } = plane;
-        let Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, .. } =
-            assembled;
+        let Assembled {
+            api, audit, tokens, front_proxy, static_tokens, policy_status, expiry, ..
+        } = assembled;
         api.show_listener(listener.stats());
         let (url, loopback_name) = (listener.url(), listener.loopback_name());
-        let kubeconfig = directory.join("admin.kubeconfig");
+        let kubeconfig = directory.join(ADMIN_KUBECONFIG);
         let (trigger, shutdown) = ShutdownTrigger::new();
         let mut tasks = JoinSet::new();
         if let Some(front_proxy) = front_proxy {
@@ -67,9 +69,10 @@ impl RunningControlPlane {
                 }
             });
         }
+        tasks.spawn(expiry.watch(shutdown.clone()));
         let mut serving = JoinSet::new();
         let serve =
-            listener.start(api.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
+            listener.start(api.handler(), pki.clone(), &directory, &shutdown, &mut tasks)?;
         serving.spawn(serve);
         let running = Self {
             api,

@@ -1,0 +1,94 @@
+//! Checks of a machine and of a data directory, read-only: what is wrong, and what to do about it.
+//!
+//! Takes whatever it finds: nothing in a directory makes a check wait or fail. Must never know
+//! flags, the network or a kind. Start at [`Finding`].
+
+pub mod directory;
+pub mod machine;
+pub mod store;
+
+use std::fmt;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// As it should be.
+    Fine,
+    /// Did not apply.
+    Skipped,
+    /// Works, but not forever.
+    Doubtful,
+    /// Does not work, or is not safe.
+    Wrong,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fine => "ok",
+            Self::Skipped => "-",
+            Self::Doubtful => "warning",
+            Self::Wrong => "FAILED",
+        })
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Name of the check.
+    pub check: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What it found; a line without control characters.
+    pub what: String,
+    /// What to do; empty if nothing.
+    pub advice: String,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn fine(check: &'static str, what: impl AsRef<str>) -> Self {
+        Self::new(check, Verdict::Fine, what, "")
+    }
+
+    /// Did not apply.
+    pub fn skipped(check: &'static str, what: impl AsRef<str>) -> Self {
+        Self::new(check, Verdict::Skipped, what, "")
+    }
+
+    /// Works, but not forever.
+    pub fn doubtful(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
+        Self::new(check, Verdict::Doubtful, what, advice)
+    }
+
+    /// Does not work, or is not safe.
+    pub fn wrong(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
+        Self::new(check, Verdict::Wrong, what, advice)
+    }
+
+    fn new(
+        check: &'static str,
+        verdict: Verdict,
+        what: impl AsRef<str>,
+        advice: impl AsRef<str>,
+    ) -> Self {
+        Self { check, verdict, what: line(what.as_ref()), advice: line(advice.as_ref()) }
+    }
+}
+
+/// On one line, without what would move a terminal's cursor; file names may have anything.
+fn line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
+/// An error with its causes.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,166 @@
+//! The machine: disk, clock, ports, limits.
+
+use crate::Finding;
+use rustix::fs::StatVfsMountFlags;
+use rustix::process::{Resource, getrlimit};
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Below this a server refuses writes soon.
+const FULL_BYTES: u64 = 64 << 20;
+/// Below this there is little room for merges and logs.
+const TIGHT_BYTES: u64 = 1 << 30;
+/// Free inodes for a day's files.
+const FEW_INODES: u64 = 1000;
+/// Descriptors that the default number of connections takes, with what files need.
+const DESCRIPTORS: u64 = 8192;
+/// 2026-01-01: clocks that lost their battery are before.
+const RELEASED: Duration = Duration::from_secs(1_767_225_600);
+/// Files may be this far in the future: other machines' clocks.
+const SLACK: Duration = Duration::from_secs(300);
+
+/// Space and inodes of the file system of a directory, or of its first parent that exists.
+pub fn disk(directory: &Path) -> Finding {
+    const DISK: &str = "disk";
+    let Some(existing) = directory.ancestors().find(|path| path.exists()) else {
+        return Finding::skipped(DISK, "no parent of the directory exists");
+    };
+    let stat = match rustix::fs::statvfs(existing) {
+        Ok(stat) => stat,
+        Err(error) => return Finding::wrong(DISK, format!("{}: {error}", existing.display()), ""),
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let shown = format!("{} MiB free in {}", free >> 20, existing.display());
+    if stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Finding::wrong(
+            DISK,
+            format!("{} is read-only", existing.display()),
+            "mount it writable",
+        );
+    }
+    if free < FULL_BYTES {
+        return Finding::wrong(DISK, shown, "make room: writes are refused on a full disk");
+    }
+    // Some file systems have no inodes to count.
+    if stat.f_files > 0 && stat.f_favail < FEW_INODES {
+        let what = format!("{} free inodes in {}", stat.f_favail, existing.display());
+        return Finding::wrong(DISK, what, "remove small files of others");
+    }
+    if free < TIGHT_BYTES {
+        return Finding::doubtful(DISK, shown, "make room: at least 1 GiB");
+    }
+    Finding::fine(DISK, shown)
+}
+
+/// The clock: certificates, tokens and leases depend on it.
+pub fn clock(directory: &Path, now: SystemTime) -> Finding {
+    const CLOCK: &str = "clock";
+    const ADVICE: &str = "set the clock, and run a time service (systemd-timesyncd, chrony)";
+    if now < SystemTime::UNIX_EPOCH + RELEASED {
+        return Finding::wrong(CLOCK, "the clock is before the release of this version", ADVICE);
+    }
+    let written =
+        |name: &str| fs::metadata(directory.join(name)).and_then(|found| found.modified());
+    let newest = ["admin.kubeconfig", "lock", "version", "pki/ca.crt"]
+        .iter()
+        .filter_map(|name| written(name).ok())
+        .max();
+    if let Some(newest) = newest
+        && let Ok(ahead) = newest.duration_since(now)
+        && ahead > SLACK
+    {
+        let what = format!("files are {} s in the future: the clock was set back", ahead.as_secs());
+        return Finding::doubtful(CLOCK, what, ADVICE);
+    }
+    let known = ["/run/systemd/timesync/synchronized", "/run/chrony", "/run/ntpd.pid"];
+    match known.iter().find(|path| Path::new(path).exists()) {
+        Some(path) => Finding::fine(CLOCK, format!("a time service runs ({path})")),
+        None => Finding::doubtful(CLOCK, "no time service is known to run here", ADVICE),
+    }
+}
+
+/// Whether an address can be listened on.
+pub fn port(address: SocketAddr) -> Finding {
+    const PORT: &str = "port";
+    let what = |text: &str| format!("{address} {text}");
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::fine(PORT, what("is free")),
+        Err(error) => match error.kind() {
+            ErrorKind::AddrInUse => Finding::wrong(
+                PORT,
+                what("is in use by another process"),
+                format!(
+                    "find it with `ss -ltnp sport = {}`, or choose another port with --secure-port",
+                    address.port()
+                ),
+            ),
+            ErrorKind::AddrNotAvailable => Finding::wrong(
+                PORT,
+                what("is not an address of this machine"),
+                "choose another with --bind-address",
+            ),
+            ErrorKind::PermissionDenied => Finding::wrong(
+                PORT,
+                what("needs a privilege"),
+                "choose a port above 1023 with --secure-port",
+            ),
+            _ => Finding::wrong(PORT, what(&error.to_string()), ""),
+        },
+    }
+}
+
+/// File descriptors of a process that is started like this one.
+pub fn descriptors() -> Finding {
+    const LIMITS: &str = "limits";
+    match getrlimit(Resource::Nofile).maximum {
+        Some(limit) if limit < DESCRIPTORS => {
+            let what = format!("{limit} file descriptors");
+            Finding::doubtful(
+                LIMITS,
+                what,
+                "raise `ulimit -Hn`, or LimitNOFILE in the unit, to 65536",
+            )
+        }
+        Some(limit) => Finding::fine(LIMITS, format!("{limit} file descriptors")),
+        None => Finding::fine(LIMITS, "file descriptors without a limit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Verdict;
+
+    #[test]
+    fn a_port_in_use_and_a_foreign_address_are_found() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = port(taken.local_addr().unwrap());
+        assert_eq!(found.verdict, Verdict::Wrong);
+        assert!(found.what.ends_with("is in use by another process"), "{found:?}");
+        assert!(
+            port("192.0.2.1:6443".parse().unwrap()).what.contains("not an address of this machine")
+        );
+        assert_eq!(port("127.0.0.1:0".parse().unwrap()).verdict, Verdict::Fine);
+    }
+
+    #[test]
+    fn clocks_that_were_set_back_are_found() {
+        let made = tempfile::tempdir().unwrap();
+        fs::write(made.path().join("version"), "1").unwrap();
+        let now = SystemTime::now();
+        assert_ne!(clock(made.path(), now).verdict, Verdict::Wrong);
+        let back = clock(made.path(), now - Duration::from_secs(3600));
+        assert!(back.what.contains("the clock was set back"), "{back:?}");
+        assert_eq!(clock(made.path(), SystemTime::UNIX_EPOCH).verdict, Verdict::Wrong);
+    }
+
+    #[test]
+    fn the_disk_of_a_directory_that_does_not_exist_is_that_of_its_parent() {
+        let made = tempfile::tempdir().unwrap();
+        let found = disk(&made.path().join("a/b"));
+        assert!(found.what.contains(&made.path().display().to_string()), "{found:?}");
+    }
+}
