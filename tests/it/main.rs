@@ -42,6 +42,7 @@ mod objects;
 mod outside_features;
 mod previous_version;
 mod profile;
+mod release;
 mod security;
 mod shapes;
 mod sizes;
