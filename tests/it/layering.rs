@@ -94,6 +94,19 @@ const EDGES: &[(&str, &[&str])] = &[
     ("feature-admin", &["trace", "features", "client"]),
     ("timeline", &["trace"]),
     ("fuzz", &[]),
+    (
+        "testing",
+        &[
+            "admission",
+            "client",
+            "cluster",
+            "controllers",
+            "pki",
+            "resources",
+            "server",
+            "workloads",
+        ],
+    ),
     ("testkit", &[]),
     (
         "ferrokube",
@@ -138,7 +151,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("hyper-util", &["serve", "client", "aggregator"]),
     ("jsonwebtoken", &["auth"]),
     ("k8s-openapi", &["client", "controllers", "kubelet"]),
-    ("kube", &["client", "controllers", "feature-admin", "kubelet"]),
+    ("kube", &["client", "controllers", "feature-admin", "kubelet", "testing"]),
     ("opentelemetry", &["trace"]),
     ("opentelemetry-otlp", &["trace"]),
     ("opentelemetry_sdk", &["trace"]),
