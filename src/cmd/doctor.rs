@@ -5,7 +5,7 @@ use super::flags::{KubeApiserverFlags, ServerFlags};
 use super::{Cli, server};
 use clap::{Args, CommandFactory};
 use ferrokube_client::Connection;
-use ferrokube_doctor::{Finding, Verdict, directory, machine, store, with_causes};
+use ferrokube_doctor::{CheckOutcome, Finding, directory, machine, store, with_causes};
 use ferrokube_etcd::EtcdKeys;
 use ferrokube_install::Installation;
 use ferrokube_pki::inventory::{self, FoundCertificate};
@@ -29,7 +29,7 @@ const SETTINGS: [(&str, &[&str]); 5] = [
     ("apiserver.env", &["kube-apiserver"]),
     ("controller-manager.env", &["controller-manager", "--kubeconfig=x"]),
     ("kubelet.env", &["kubelet"]),
-    ("check-upgrade.env", &["feature-admin", "check-upgrade"]),
+    ("check-upgrade.env", &["feature-admin", "check-upgrade", "--to=1.37"]),
 ];
 
 #[derive(Debug, Args)]
@@ -58,14 +58,14 @@ pub(crate) fn run(flags: &DoctorFlags) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::locate(chosen.as_deref())?;
     let findings = examine(flags, &data_dir);
     print(&shown(&findings));
-    let is_wrong = findings.iter().any(|finding| finding.verdict == Verdict::Wrong);
+    let is_wrong = findings.iter().any(|finding| finding.outcome == CheckOutcome::Wrong);
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn shown(findings: &[Finding]) -> String {
     let mut rows = vec![["CHECK", "STATE", "FOUND"].map(str::to_owned)];
     rows.extend(findings.iter().map(|finding| {
-        [finding.check.to_owned(), finding.verdict.to_string(), finding.what.clone()]
+        [finding.check.to_owned(), finding.outcome.to_string(), finding.what.clone()]
     }));
     let mut text = table(&rows);
     let mut advised = findings.iter().filter(|finding| !finding.advice.is_empty()).peekable();

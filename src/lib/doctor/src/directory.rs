@@ -181,7 +181,7 @@ pub fn format(directory: &Path, known: u32) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
+    use crate::CheckOutcome;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::PermissionsExt;
 
@@ -197,7 +197,7 @@ mod tests {
     fn texts(findings: &[Finding]) -> String {
         findings
             .iter()
-            .map(|finding| format!("{} {} {}\n", finding.verdict, finding.what, finding.advice))
+            .map(|finding| format!("{} {} {}\n", finding.outcome, finding.what, finding.advice))
             .collect()
     }
 
@@ -209,18 +209,21 @@ mod tests {
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(made.path().join("pki/ca.crt"), "").unwrap();
         let fine = entries(made.path());
-        assert_eq!(fine.iter().map(|finding| finding.verdict).collect::<Vec<_>>(), [Verdict::Fine]);
+        assert_eq!(
+            fine.iter().map(|finding| finding.outcome).collect::<Vec<_>>(),
+            [CheckOutcome::Fine]
+        );
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
         let found = texts(&entries(made.path()));
         assert!(
             found.contains("ca.key: open to others") && found.contains("chmod -R go="),
             "{found}"
         );
-        assert_eq!(itself(made.path()).1.verdict, Verdict::Fine);
+        assert_eq!(itself(made.path()).1.outcome, CheckOutcome::Fine);
         fs::set_permissions(made.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(itself(made.path()).1.verdict, Verdict::Wrong);
+        assert_eq!(itself(made.path()).1.outcome, CheckOutcome::Wrong);
         assert_eq!(itself(&key).1.what, format!("{} is not a directory", key.display()));
-        assert_eq!(itself(&made.path().join("none")).1.verdict, Verdict::Skipped);
+        assert_eq!(itself(&made.path().join("none")).1.outcome, CheckOutcome::Skipped);
     }
 
     #[test]
@@ -236,14 +239,14 @@ mod tests {
         assert!(found.contains("a?b?[2J.key: open to others"), "{found}");
         assert!(format(made.path(), 1).what.ends_with("version is not a regular file"));
         fs::remove_file(path("version")).unwrap();
-        for (text, verdict) in [
-            ("1\n", Verdict::Fine),
-            ("2", Verdict::Wrong),
-            ("x", Verdict::Wrong),
-            ("0", Verdict::Wrong),
+        for (text, outcome) in [
+            ("1\n", CheckOutcome::Fine),
+            ("2", CheckOutcome::Wrong),
+            ("x", CheckOutcome::Wrong),
+            ("0", CheckOutcome::Wrong),
         ] {
             fs::write(path("version"), text).unwrap();
-            assert_eq!(format(made.path(), 1).verdict, verdict, "{text}");
+            assert_eq!(format(made.path(), 1).outcome, outcome, "{text}");
         }
         fs::remove_dir(path("pki")).unwrap_err();
         assert_eq!(texts(&entries(&path("none"))), "");

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CheckOutcome {
     /// As it should be.
     Fine,
     /// Did not apply.
@@ -22,7 +22,7 @@ pub enum Verdict {
     Wrong,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Fine => "ok",
@@ -39,7 +39,7 @@ pub struct Finding {
     /// Name of the check.
     pub check: &'static str,
     /// How it ended.
-    pub verdict: Verdict,
+    pub outcome: CheckOutcome,
     /// What it found; a line without control characters.
     pub what: String,
     /// What to do; empty if nothing.
@@ -49,31 +49,31 @@ pub struct Finding {
 impl Finding {
     /// As it should be.
     pub fn fine(check: &'static str, what: impl AsRef<str>) -> Self {
-        Self::new(check, Verdict::Fine, what, "")
+        Self::new(check, CheckOutcome::Fine, what, "")
     }
 
     /// Did not apply.
     pub fn skipped(check: &'static str, what: impl AsRef<str>) -> Self {
-        Self::new(check, Verdict::Skipped, what, "")
+        Self::new(check, CheckOutcome::Skipped, what, "")
     }
 
     /// Works, but not forever.
     pub fn doubtful(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
-        Self::new(check, Verdict::Doubtful, what, advice)
+        Self::new(check, CheckOutcome::Doubtful, what, advice)
     }
 
     /// Does not work, or is not safe.
     pub fn wrong(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
-        Self::new(check, Verdict::Wrong, what, advice)
+        Self::new(check, CheckOutcome::Wrong, what, advice)
     }
 
     fn new(
         check: &'static str,
-        verdict: Verdict,
+        outcome: CheckOutcome,
         what: impl AsRef<str>,
         advice: impl AsRef<str>,
     ) -> Self {
-        Self { check, verdict, what: line(what.as_ref()), advice: line(advice.as_ref()) }
+        Self { check, outcome, what: line(what.as_ref()), advice: line(advice.as_ref()) }
     }
 }
 

@@ -132,18 +132,18 @@ pub fn descriptors() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
+    use crate::CheckOutcome;
 
     #[test]
     fn a_port_in_use_and_a_foreign_address_are_found() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let found = port(taken.local_addr().unwrap());
-        assert_eq!(found.verdict, Verdict::Wrong);
+        assert_eq!(found.outcome, CheckOutcome::Wrong);
         assert!(found.what.ends_with("is in use by another process"), "{found:?}");
         assert!(
             port("192.0.2.1:6443".parse().unwrap()).what.contains("not an address of this machine")
         );
-        assert_eq!(port("127.0.0.1:0".parse().unwrap()).verdict, Verdict::Fine);
+        assert_eq!(port("127.0.0.1:0".parse().unwrap()).outcome, CheckOutcome::Fine);
     }
 
     #[test]
@@ -151,10 +151,10 @@ mod tests {
         let made = tempfile::tempdir().unwrap();
         fs::write(made.path().join("version"), "1").unwrap();
         let now = SystemTime::now();
-        assert_ne!(clock(made.path(), now).verdict, Verdict::Wrong);
+        assert_ne!(clock(made.path(), now).outcome, CheckOutcome::Wrong);
         let back = clock(made.path(), now - Duration::from_secs(3600));
         assert!(back.what.contains("the clock was set back"), "{back:?}");
-        assert_eq!(clock(made.path(), SystemTime::UNIX_EPOCH).verdict, Verdict::Wrong);
+        assert_eq!(clock(made.path(), SystemTime::UNIX_EPOCH).outcome, CheckOutcome::Wrong);
     }
 
     #[test]

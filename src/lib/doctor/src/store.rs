@@ -62,26 +62,26 @@ fn holder_in(locks: &str, inode: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
+    use crate::CheckOutcome;
     use ferrokube_storage::{Config, Environment, Store};
 
     #[tokio::test]
     async fn damage_is_found_and_nothing_blocks() {
         let made = tempfile::tempdir().unwrap();
         let directory = made.path();
-        assert_eq!(journal(directory).verdict, Verdict::Skipped);
+        assert_eq!(journal(directory).outcome, CheckOutcome::Skipped);
         fs::write(directory.join("store.made"), "").unwrap();
-        assert_eq!(journal(directory).verdict, Verdict::Wrong);
+        assert_eq!(journal(directory).outcome, CheckOutcome::Wrong);
         let config = Config::embedded(directory.join("store"));
         let store = Store::open_with(config, Environment::default()).unwrap();
-        assert_eq!(journal(directory).verdict, Verdict::Fine, "{:?}", journal(directory));
+        assert_eq!(journal(directory).outcome, CheckOutcome::Fine, "{:?}", journal(directory));
         store.close().await;
         for entry in fs::read_dir(directory.join("store")).unwrap() {
             let path = entry.unwrap().path();
             let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 0x55).collect();
             fs::write(&path, bytes).unwrap();
         }
-        assert_eq!(journal(directory).verdict, Verdict::Wrong, "{:?}", journal(directory));
+        assert_eq!(journal(directory).outcome, CheckOutcome::Wrong, "{:?}", journal(directory));
         fs::create_dir(directory.join("store/folder")).unwrap();
         assert!(journal(directory).what.ends_with("folder is not a file"));
     }
