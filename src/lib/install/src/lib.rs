@@ -112,16 +112,16 @@ impl Installation {
             let target = fs::read_link(self.path("bin").join(name));
             target.map_or(true, |target| target != Path::new(BINARY))
         });
-        let written = contents::ALL.iter().filter(|content| {
-            // No others are opened: a pipe would block.
+        let is_as_written = |content: &Content| {
             let path = self.of(content);
+            // Nothing else is opened: a pipe would block.
             let is_file = fs::metadata(&path).is_ok_and(|found| found.is_file());
-            !content.is_configuration
-                && !(is_file
-                    && fs::read(&path).is_ok_and(|text| {
-                        text == contents::text(content, &self.prefix).into_bytes()
-                    }))
-        });
+            let text = contents::text(content, &self.prefix);
+            is_file && fs::read(&path).is_ok_and(|found| found == text.as_bytes())
+        };
+        let written = contents::ALL
+            .iter()
+            .filter(|content| !content.is_configuration && !is_as_written(content));
         let name =
             |content: &Content| content.path.rsplit('/').next().unwrap_or(content.path).to_owned();
         Some(links.map(|link| (*link).to_owned()).chain(written.map(name)).collect())
