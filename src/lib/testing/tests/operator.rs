@@ -30,6 +30,10 @@ async fn reconcile(client: &Client, page: &ConfigMap) -> Result<(), kube::Error>
     deployments.patch(&name, &apply, &Patch::Apply(deployment)).await.map(drop)
 }
 
+async fn is_gone(deployments: &Api<Deployment>, name: &str) -> bool {
+    deployments.get_opt(name).await.expect("a response").is_none()
+}
+
 /// Waits by a watch until an object is there, or gone.
 async fn until(deployments: &Api<Deployment>, name: &str, is_there: bool) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -38,11 +42,7 @@ async fn until(deployments: &Api<Deployment>, name: &str, is_there: bool) {
         match event.expect("an event") {
             watcher::Event::Apply(_) | watcher::Event::InitApply(_) if is_there => return,
             watcher::Event::Delete(_) if !is_there => return,
-            watcher::Event::InitDone if !is_there => {
-                if deployments.get_opt(name).await.expect("a response").is_none() {
-                    return;
-                }
-            }
+            watcher::Event::InitDone if !is_there && is_gone(deployments, name).await => return,
             _ => {}
         }
     }
