@@ -1,5 +1,6 @@
 //! The kubelet on a real containerd, with a registry on loopback that holds layers back.
 
 mod engine;
+mod pods;
 mod pulls;
 mod registry;

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod leader;
 pub mod outage;
 mod pool;
+pub mod probe;
 pub mod traced;
 
 pub use action::{ReconcileTrace, add_cause, cause, tracked};

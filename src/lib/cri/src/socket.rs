@@ -67,7 +67,7 @@ impl Transport for RuntimeSocket {
 /// Longest message of an error: events and the back-off of each pod keep it.
 const MAX_MESSAGE: usize = 4096;
 
-fn error(status: &Status) -> CriError {
+pub(crate) fn error(status: &Status) -> CriError {
     use std::error::Error;
     let mut message = status.message().to_owned();
     // A failed connection says why only in its sources.
@@ -86,7 +86,7 @@ fn error(status: &Status) -> CriError {
 }
 
 /// Messages as bytes, encoded and decoded elsewhere.
-struct RawCodec;
+pub(crate) struct RawCodec;
 
 impl Codec for RawCodec {
     type Encode = Bytes;

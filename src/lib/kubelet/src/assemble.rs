@@ -1,6 +1,7 @@
 //! Pods as the runtime's configurations.
 
 use crate::environment::{ContainerEnvironment, expanded};
+use crate::hooks;
 use crate::pod::NodePod;
 use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -134,6 +135,11 @@ fn runtime_default() -> cri::SecurityProfile {
     cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
 }
 
+fn unconfined() -> cri::SecurityProfile {
+    let profile_type = cri::ProfileType::Unconfined as i32;
+    cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
+}
+
 /// What a start of a container adds to its spec.
 pub(crate) struct ContainerStart {
     /// The runtime's reference to the image.
@@ -163,7 +169,8 @@ pub(crate) fn container(
     };
     let mut own_labels = labels(pod);
     own_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
-    let annotations = BTreeMap::from([
+    let mut annotations = hooks::annotations(container);
+    annotations.extend([
         ("io.kubernetes.container.restartCount".to_owned(), attempt.to_string()),
         (GRACE.to_owned(), grace(pod).to_string()),
     ]);
@@ -188,7 +195,7 @@ pub(crate) fn container(
         tty: container.tty.unwrap_or(false),
         linux: Some(cri::LinuxContainerConfig {
             resources: Some(resources(container)),
-            security_context: Some(security(pod, container)),
+            security_context: Some(security(pod, container, root)),
         }),
         ..cri::ContainerConfig::default()
     }
@@ -229,7 +236,11 @@ fn resources(container: &Container) -> cri::LinuxContainerResources {
     }
 }
 
-fn security(pod: &NodePod, container: &Container) -> cri::LinuxContainerSecurityContext {
+fn security(
+    pod: &NodePod,
+    container: &Container,
+    root: &Path,
+) -> cri::LinuxContainerSecurityContext {
     let of_pod = pod.spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let is_privileged = own.privileged.unwrap_or(false);
@@ -238,10 +249,17 @@ fn security(pod: &NodePod, container: &Container) -> cri::LinuxContainerSecurity
         list.iter().filter(|_| is_used).map(|path| (*path).to_owned()).collect()
     };
     let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
-    let is_unconfined = is_privileged || profile.is_some_and(|it| it.type_ == "Unconfined");
-    let unconfined = cri::SecurityProfile {
-        profile_type: cri::ProfileType::Unconfined as i32,
-        ..cri::SecurityProfile::default()
+    let seccomp = match profile {
+        _ if is_privileged => unconfined(),
+        Some(profile) if profile.type_ == "Unconfined" => unconfined(),
+        Some(profile) if profile.type_ == "Localhost" => {
+            let name = profile.localhost_profile.as_deref().unwrap_or_default();
+            cri::SecurityProfile {
+                profile_type: cri::ProfileType::Localhost as i32,
+                localhost_ref: root.join("seccomp").join(name).display().to_string(),
+            }
+        }
+        _ => runtime_default(),
     };
     cri::LinuxContainerSecurityContext {
         capabilities: Some(capabilities(&own)),
@@ -254,7 +272,7 @@ fn security(pod: &NodePod, container: &Container) -> cri::LinuxContainerSecurity
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(if is_unconfined { unconfined } else { runtime_default() }),
+        seccomp: Some(seccomp),
         ..cri::LinuxContainerSecurityContext::default()
     }
 }

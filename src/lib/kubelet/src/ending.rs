@@ -1,19 +1,17 @@
 //! The end of a pod: its containers within the grace period, then its sandbox and its files.
 
 use crate::assemble;
+use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
 use crate::kubelet::PodNode;
 use crate::next::{SeenPod, name_of};
 use crate::pod::NodePod;
 use crate::status::{StatusInputs, status};
 use crate::worker::{WorkerError, in_background, look, now, remove_sandbox};
-use ferrokube_cri::{ContainerPhase, ContainerReport, CriError, StopContainerRequest};
+use ferrokube_cri::{ContainerPhase, ContainerReport};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
 use std::{fs, io};
 use tokio::time::Instant;
-
-/// Grace of sidecars when the other containers have used all of it; seconds, as kubelet's.
-const LEAST_GRACE: i64 = 2;
 
 /// A pod to end.
 #[derive(Clone, Debug)]
@@ -28,7 +26,7 @@ pub(crate) struct EndingPod {
 }
 
 /// Ends a pod; may be repeated.
-pub(crate) async fn end(node: &PodNode, ending: &EndingPod) -> Result<(), WorkerError> {
+pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), WorkerError> {
     let EndingPod { uid, pod, .. } = ending;
     let seen = look(node, uid).await?;
     stop(node, ending, &seen).await?;
@@ -58,7 +56,8 @@ pub(crate) async fn end(node: &PodNode, ending: &EndingPod) -> Result<(), Worker
 }
 
 /// Stops what runs: containers in parallel, then sidecars in the reverse of their order.
-async fn stop(node: &PodNode, ending: &EndingPod, seen: &SeenPod) -> Result<(), WorkerError> {
+async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &SeenPod) -> Result<(), WorkerError> {
+    let ip = hooks::address(node, seen);
     let begun = Instant::now();
     let inits = ending.pod.iter().flat_map(|pod| pod.spec.init_containers.iter().flatten());
     let sidecars: Vec<&str> = inits
@@ -67,37 +66,33 @@ async fn stop(node: &PodNode, ending: &EndingPod, seen: &SeenPod) -> Result<(), 
         .collect();
     let running = || seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);
     let mains: Vec<_> = running().filter(|report| !sidecars.contains(&name_of(report).0)).collect();
-    stop_all(node, ending, &mains, ending.grace).await?;
+    stop_all(node, ending, &mains, (&ip, ending.grace)).await?;
     for name in sidecars.into_iter().rev() {
         let own: Vec<_> = running().filter(|report| name_of(report).0 == name).collect();
         let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
         let left = ending.grace.saturating_sub(used).max(LEAST_GRACE.min(ending.grace));
-        stop_all(node, ending, &own, left).await?;
+        stop_all(node, ending, &own, (&ip, left)).await?;
     }
     Ok(())
 }
 
 async fn stop_all(
-    node: &PodNode,
+    node: &Arc<PodNode>,
     ending: &EndingPod,
     reports: &[&ContainerReport],
-    grace: i64,
+    (ip, grace): (&str, i64),
 ) -> Result<(), WorkerError> {
-    let deadline = Duration::from_secs(grace.unsigned_abs() + 120);
-    let runtime = node.runtime.within(Some(deadline));
     let mut tasks = tokio::task::JoinSet::new();
     for report in reports {
         if let Some(pod) = &ending.pod {
             let name = name_of(report).0;
             node.report(pod, "Killing", format!("Stopping container {name}"));
         }
-        let (runtime, container_id) = (runtime.clone(), report.id.clone());
+        let (own, pod) = (Arc::clone(node), ending.pod.clone());
+        let (report, ip) = ((*report).clone(), ip.to_owned());
         let stop = async move {
-            let request = StopContainerRequest { container_id, timeout: grace };
-            match runtime.stop_container(request).await {
-                Err(error) if !error.is_not_found() => Err(error),
-                _ => Ok::<(), CriError>(()),
-            }
+            let (pod, report) = (pod.as_ref(), &report);
+            hooks::stop(&own, &StoppingContainer { pod, report, ip, grace }).await
         };
         tasks.spawn(node.in_context_of_caller(stop));
     }

@@ -18,9 +18,11 @@
 //!   has ended. Until the first list is complete, no pod is ended for being missing.
 //! - **Volumes** (`volumes/`) are made before the sandbox and updated all at once while the pod runs;
 //!   variables (`environment.rs`) are read when a container starts.
+//! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it looks;
+//!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! Not here yet: probes, hooks, tokens, persistent volumes, the kubelet's own server.
+//! Not here yet: tokens, persistent volumes, the kubelet's own server.
 
 mod api;
 mod assemble;
@@ -30,10 +32,12 @@ mod desired;
 mod ending;
 mod environment;
 mod fields;
+mod hooks;
 mod kubelet;
 mod next;
 mod objects;
 mod pod;
+mod probes;
 mod static_pods;
 mod status;
 mod supported;

@@ -9,6 +9,8 @@ use std::time::Duration;
 /// First pause before a container is started again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Exit code of a container that was killed.
+const KILLED: i32 = 137;
 
 /// What to do next. After it, look again.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub(crate) enum PodAction {
     RunSandbox(u32),
     /// Remove this sandbox, which is not ready, with its containers.
     RemoveSandbox(String),
+    /// Kill the container of this id: it has failed a probe.
+    Kill(String),
     /// Start a container of this name, for the n-th time (from 0).
     Start(String, u32),
     /// Look again after this time, or when something changes.
@@ -51,6 +55,15 @@ pub(crate) struct PodHolds {
     pub(crate) paused: BTreeMap<String, Duration>,
     /// Ids of containers whose startup probe has not passed.
     pub(crate) starting: Vec<String>,
+    /// Ids of containers that have failed a probe: killed, and failed whatever they end with.
+    pub(crate) unhealthy: Vec<String>,
+}
+
+impl PodHolds {
+    fn exit_code(&self, report: &ContainerReport) -> i32 {
+        let is_failed = report.exit_code == 0 && self.unhealthy.contains(&report.id);
+        if is_failed { KILLED } else { report.exit_code }
+    }
 }
 
 impl SeenPod {
@@ -84,15 +97,25 @@ pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTim
         .sandboxes
         .iter()
         .skip(1)
-        .chain(seen.sandboxes.first().filter(|sandbox| !sandbox.is_ready && !is_over(pod, seen)))
+        .chain(
+            seen.sandboxes
+                .first()
+                .filter(|sandbox| !sandbox.is_ready && !is_over(pod, seen, holds)),
+        )
         .next()
     {
         return PodAction::RemoveSandbox(old.id.clone());
     }
     let Some(sandbox) = seen.sandboxes.first() else { return PodAction::RunSandbox(0) };
-    if is_over(pod, seen) {
+    if is_over(pod, seen, holds) {
         let id = sandbox.id.clone();
         return if sandbox.is_ready { PodAction::StopSandbox(id) } else { PodAction::Finished };
+    }
+    let is_unhealthy = |report: &&ContainerReport| {
+        report.state() == ContainerPhase::Running && holds.unhealthy.contains(&report.id)
+    };
+    if let Some(report) = seen.containers.iter().find(is_unhealthy) {
+        return PodAction::Kill(report.id.clone());
     }
     let mut soonest = Duration::MAX;
     for container in pod.spec.init_containers.iter().flatten() {
@@ -149,8 +172,8 @@ fn step(
         ContainerPhase::Running => ContainerStep::Runs,
         // Created but never started: the kubelet ended between the two calls.
         ContainerPhase::Created | ContainerPhase::Unknown => ContainerStep::Start(attempt),
-        ContainerPhase::Exited if !is_restarted(pod, container, report.exit_code) => {
-            ContainerStep::Ended(report.exit_code)
+        ContainerPhase::Exited if !is_restarted(pod, container, holds.exit_code(report)) => {
+            ContainerStep::Ended(holds.exit_code(report))
         }
         ContainerPhase::Exited => {
             let pause = pause_after(attempt);
@@ -158,7 +181,7 @@ fn step(
             let since = Duration::from_nanos(since.unsigned_abs());
             // The first restart is at once, as kubelet's.
             if attempt == 0 || since >= pause {
-                ContainerStep::Start(attempt + 1)
+                ContainerStep::Start(attempt.saturating_add(1))
             } else {
                 ContainerStep::Pause(pause - since)
             }
@@ -171,8 +194,13 @@ fn pause_after(attempt: u32) -> Duration {
 }
 
 /// Containers that have ended and wait to be started again: name and full length of the pause.
-pub(crate) fn backing_off(pod: &NodePod, seen: &SeenPod, now: WallTime) -> Vec<(String, Duration)> {
-    let holds = PodHolds::default();
+pub(crate) fn backing_off(
+    pod: &NodePod,
+    seen: &SeenPod,
+    holds: &PodHolds,
+    now: WallTime,
+) -> Vec<(String, Duration)> {
+    let holds = PodHolds { unhealthy: holds.unhealthy.clone(), ..PodHolds::default() };
     let waits = |container: &&Container| {
         matches!(step(pod, container, seen, &holds, now), ContainerStep::Pause(_))
     };
@@ -198,11 +226,12 @@ fn is_restarted(pod: &NodePod, container: &Container, code: i32) -> bool {
 
 /// Whether nothing of the pod will run again: its containers have ended, or an init container has
 /// failed for good.
-fn is_over(pod: &NodePod, seen: &SeenPod) -> bool {
+fn is_over(pod: &NodePod, seen: &SeenPod, holds: &PodHolds) -> bool {
     let ended = |container: &Container| {
         let report = seen.latest(&container.name)?;
         let is_exited = report.state() == ContainerPhase::Exited;
-        (is_exited && !is_restarted(pod, container, report.exit_code)).then_some(report.exit_code)
+        let code = holds.exit_code(report);
+        (is_exited && !is_restarted(pod, container, code)).then_some(code)
     };
     let mut inits = pod.spec.init_containers.iter().flatten();
     inits.any(|container| ended(container).is_some_and(|code| code != 0))
@@ -351,6 +380,17 @@ mod tests {
         assert_eq!(next(&pod, &ready(), &holds, 0), start("b", 0));
         let seen = running(ready(), "b");
         assert_eq!(next(&pod, &seen, &holds, 0), PodAction::Wait(pause));
+    }
+
+    #[test]
+    fn a_container_that_fails_a_probe_is_killed_and_has_failed() {
+        let pod = pod("{restartPolicy: OnFailure, containers: [{name: c, image: i}]}");
+        let holds = PodHolds { unhealthy: vec!["c0".to_owned()], ..PodHolds::default() };
+        let kill = PodAction::Kill("c0".to_owned());
+        assert_eq!(next(&pod, &running(ready(), "c"), &holds, 0), kill);
+        let ended = exited(ready(), "c", 0, 0);
+        assert_eq!(next(&pod, &ended, &holds, 0), start("c", 1), "although it ended with 0");
+        assert_eq!(now(&pod, &ended), stop());
     }
 
     #[test]

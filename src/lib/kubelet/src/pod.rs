@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Component, Path};
 
 /// On mirror pods: the UID of the static pod that is shown.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -157,6 +158,15 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
             return invalid(format!("spec.volumes.name: Invalid value: {:?}", volume.name));
         }
     }
+    let profiles = spec.security_context.iter().filter_map(|it| it.seccomp_profile.as_ref());
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let contexts = containers.filter_map(|container| container.security_context.as_ref());
+    for profile in profiles.chain(contexts.filter_map(|it| it.seccomp_profile.as_ref())) {
+        let path = profile.localhost_profile.as_deref().unwrap_or_default();
+        if profile.type_ == "Localhost" && !is_below(path) {
+            return invalid(format!("seccompProfile.localhostProfile: Invalid value: {path:?}"));
+        }
+    }
     let mut seen = Vec::new();
     for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
         if !is_name(&container.name, 63) || seen.contains(&&container.name) {
@@ -170,6 +180,12 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
         }
     }
     Ok(())
+}
+
+/// Whether a path stays below its directory.
+fn is_below(path: &str) -> bool {
+    let mut parts = Path::new(path).components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// A DNS label or subdomain.

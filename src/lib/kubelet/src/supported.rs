@@ -26,7 +26,7 @@ const SPEC: &[&str] = &[
     "topologySpreadConstraints",
     "volumes",
 ];
-/// Of containers and init containers. Probes and hooks would be missed by the pod's users.
+/// Of containers and init containers.
 const CONTAINER: &[&str] = &[
     "args",
     "command",
@@ -34,11 +34,15 @@ const CONTAINER: &[&str] = &[
     "envFrom",
     "image",
     "imagePullPolicy",
+    "lifecycle",
+    "livenessProbe",
     "name",
     "ports",
+    "readinessProbe",
     "resources",
     "restartPolicy",
     "securityContext",
+    "startupProbe",
     "stdin",
     "terminationMessagePath",
     "terminationMessagePolicy",
@@ -63,6 +67,21 @@ const EMPTY_DIR: &[&str] = &[];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
+const LIFECYCLE: &[&str] = &["postStart", "preStop"];
+const HOOK: &[&str] = &["exec", "httpGet", "sleep"];
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+const PROBE: &[&str] = &[
+    "exec",
+    "failureThreshold",
+    "grpc",
+    "httpGet",
+    "initialDelaySeconds",
+    "periodSeconds",
+    "successThreshold",
+    "tcpSocket",
+    "terminationGracePeriodSeconds",
+    "timeoutSeconds",
+];
 const RESOURCES: &[&str] = &["limits", "requests"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
 
@@ -96,6 +115,15 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
                 others(container, path, CONTAINER, found);
                 one(container, path, "securityContext", CONTAINER_SECURITY, found);
                 one(container, path, "resources", RESOURCES, found);
+                one(container, path, "lifecycle", LIFECYCLE, found);
+                if let Some(lifecycle) = container.get("lifecycle") {
+                    for hook in LIFECYCLE {
+                        one(lifecycle, &format!("{path}.lifecycle"), hook, HOOK, found);
+                    }
+                }
+                for probe in PROBES {
+                    one(container, path, probe, PROBE, found);
+                }
                 for (list, known) in [("volumeMounts", MOUNT), ("env", ENV), ("ports", PORT)] {
                     let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
                         others(item, path, known, found);

@@ -3,17 +3,19 @@
 use crate::assemble::{self, ContainerStart, POD_UID};
 use crate::environment;
 use crate::fields::NodeFacts;
+use crate::hooks::{self, StoppingContainer};
 use crate::kubelet::PodNode;
 use crate::next::{
     PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
 };
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
+use crate::probes::{ActedContainer, FailedProbe, PodProbes};
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
 use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
-    ContainerFilter, ContainerPhase, ContainerReport, ContainerStatusRequest,
+    ContainerFilter, ContainerMetadata, ContainerPhase, ContainerReport, ContainerStatusRequest,
     CreateContainerRequest, CriError, ListContainersRequest, ListPodSandboxRequest,
     PodSandboxFilter, PodSandboxState, PodSandboxStatusRequest, RemoveContainerRequest,
     RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
@@ -44,6 +46,8 @@ pub(crate) enum WorkerError {
     Create(#[source] CriError),
     #[error("cannot start the container: {0}")]
     Start(#[source] CriError),
+    #[error("PostStartHook failed: {0}")]
+    PostStart(String),
     #[error("cannot make the container's variables: {0}")]
     Variables(#[from] PodObjectError),
     #[error("cannot make the pod's volumes: {0}")]
@@ -58,6 +62,7 @@ impl WorkerError {
             Self::Create(error) => ("CreateContainerError", error.to_string()),
             Self::Start(error) => ("RunContainerError", error.to_string()),
             Self::Runtime(error) => ("CreateContainerError", error.to_string()),
+            Self::PostStart(why) => ("PostStartHookError", why.clone()),
             Self::Variables(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
@@ -75,6 +80,7 @@ struct WorkerMemory {
     started_at: WallTime,
     /// When its volumes were updated.
     volumes_at: Instant,
+    probes: PodProbes,
 }
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes it.
@@ -84,12 +90,17 @@ pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Re
         messages: BTreeMap::new(),
         started_at: now(),
         volumes_at: Instant::now(),
+        probes: PodProbes::default(),
     };
     loop {
         changes.mark_unchanged();
         match work(&node, &pod, &mut memory).await {
             Ok(Some(pause)) => {
-                let _ = tokio::time::timeout(pause.min(RESYNC), changes.changed()).await;
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = memory.probes.changed() => {}
+                    () = tokio::time::sleep(pause.min(RESYNC)) => {}
+                }
             }
             Ok(None) => {}
             Err(error) => {
@@ -103,7 +114,7 @@ pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Re
 
 /// One step. Returns how long to wait for the next; `None`: look at once.
 async fn work(
-    node: &PodNode,
+    node: &Arc<PodNode>,
     pod: &NodePod,
     memory: &mut WorkerMemory,
 ) -> Result<Option<Duration>, WorkerError> {
@@ -111,11 +122,17 @@ async fn work(
     let time = Instant::now();
     memory.failed.retain(|_, (_, until)| *until > time);
     let paused = memory.failed.iter().map(|(name, (_, until))| (name.clone(), *until - time));
-    let holds = PodHolds { paused: paused.collect(), ..PodHolds::default() };
+    memory.probes.follow(node, pod, &seen);
+    let failed = memory.probes.failed();
+    let holds = PodHolds {
+        paused: paused.collect(),
+        starting: memory.probes.starting(pod, &seen),
+        unhealthy: failed.keys().cloned().collect(),
+    };
     let known: Vec<&String> = seen.containers.iter().map(|report| &report.id).collect();
     memory.messages.retain(|id, _| known.contains(&id));
     termination::read(node, pod, &seen, &mut memory.messages).await;
-    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory), now()));
+    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, (memory, &holds)), now()));
     if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
         memory.volumes_at = Instant::now();
         // The files of before stand: a running pod does not end for a deleted config map.
@@ -129,6 +146,11 @@ async fn work(
         PodAction::StopSandbox(id) => {
             let request = StopPodSandboxRequest { pod_sandbox_id: id };
             node.runtime.stop_pod_sandbox(request).await?;
+        }
+        PodAction::Kill(id) => {
+            if let Some(probe) = failed.get(&id) {
+                kill(node, pod, &seen, (&id, probe)).await?;
+            }
         }
         PodAction::Start(name, attempt) => {
             if let Err(error) = start(node, pod, &seen, &name, attempt).await {
@@ -144,10 +166,37 @@ async fn work(
     Ok(None)
 }
 
-fn inputs(node: &PodNode, pod: &NodePod, seen: &SeenPod, memory: &WorkerMemory) -> StatusInputs {
+/// Kills a container that has failed a probe.
+async fn kill(
+    node: &PodNode,
+    pod: &NodePod,
+    seen: &SeenPod,
+    (id, probe): (&str, &FailedProbe),
+) -> Result<(), WorkerError> {
+    let Some(report) = seen.containers.iter().find(|report| report.id == id) else {
+        return Ok(());
+    };
+    let name = name_of(report).0;
+    let is_last = pod.spec.restart_policy.as_deref() == Some("Never")
+        && pod.spec.containers.iter().any(|container| container.name == name);
+    let then = if is_last { "" } else { ", will be restarted" };
+    let message = format!("Container {name} failed {} probe{then}", probe.kind);
+    node.report(pod, "Killing", message);
+    let grace = probe.grace.unwrap_or_else(|| assemble::grace(pod));
+    let ip = hooks::address(node, seen);
+    let stopping = StoppingContainer { pod: Some(pod), report, ip, grace };
+    Ok(hooks::stop(node, &stopping).await?)
+}
+
+fn inputs(
+    node: &PodNode,
+    pod: &NodePod,
+    seen: &SeenPod,
+    (memory, holds): (&WorkerMemory, &PodHolds),
+) -> StatusInputs {
     let mut waiting: BTreeMap<String, WaitNote> =
         memory.failed.iter().map(|(name, (note, _))| (name.clone(), note.clone())).collect();
-    for (name, pause) in backing_off(pod, seen, now()) {
+    for (name, pause) in backing_off(pod, seen, holds, now()) {
         let message = format!(
             "back-off {} restarting failed container={name} pod={}_{}({})",
             ferrokube_images::go_duration(pause),
@@ -161,10 +210,11 @@ fn inputs(node: &PodNode, pod: &NodePod, seen: &SeenPod, memory: &WorkerMemory) 
     StatusInputs {
         waiting,
         messages: memory.messages.clone(),
+        unready: memory.probes.unready(pod, seen),
+        starting: holds.starting.clone(),
         host_ips: node.host_ips.clone(),
         runtime: node.runtime_name(),
         started_at: memory.started_at,
-        ..StatusInputs::default()
     }
 }
 
@@ -315,6 +365,18 @@ async fn start(
         return Err(WorkerError::Start(error));
     }
     node.report(pod, "Started", format!("Container started: {name}"));
+    let ip = hooks::address(node, seen);
+    let target = ActedContainer { id: container_id, container: container.clone(), ip };
+    if let Err(why) = hooks::post_start(node, &target).await {
+        node.warn(pod, "FailedPostStartHook", "PostStartHook failed".to_owned());
+        let metadata = Some(ContainerMetadata { name: name.to_owned(), attempt });
+        let annotations = hooks::annotations(container);
+        let ActedContainer { id, ip, .. } = target;
+        let report = &ContainerReport { id, metadata, annotations, ..ContainerReport::default() };
+        let grace = assemble::grace(pod);
+        hooks::stop(node, &StoppingContainer { pod: Some(pod), report, ip, grace }).await?;
+        return Err(WorkerError::PostStart(why));
+    }
     tracing::info!(namespace = pod.namespace, pod = pod.name, container = name, attempt, "started");
     tidy(node, seen, name).await
 }

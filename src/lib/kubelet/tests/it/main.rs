@@ -1,4 +1,6 @@
 //! The kubelet against a runtime in memory.
 
 mod config;
+mod node;
 mod pods;
+mod probes;

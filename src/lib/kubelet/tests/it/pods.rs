@@ -1,59 +1,11 @@
 //! Static pods on a runtime in memory.
 
+use crate::node::StaticNode;
 use ferrokube_cri::testing::{FakeRuntime, PullScript};
-use ferrokube_cri::{CallCode, CriError, Runtime, path};
-use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
-use ferrokube_kubelet::{Kubelet, KubeletConfigFile, KubeletPaths, KubeletSettings, NodePod};
+use ferrokube_cri::{CallCode, CriError, path};
+use ferrokube_kubelet::NodePod;
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
-
-struct NoEvents;
-
-impl PullEvents for NoEvents {
-    fn report(&self, _pod: &PodIdentity, _event: PullEvent) {}
-}
-
-struct StaticNode {
-    folder: TempDir,
-    runtime: Arc<FakeRuntime>,
-}
-
-impl StaticNode {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        fs::create_dir(folder.path().join("manifests")).expect("a new directory");
-        Self { folder, runtime: Arc::default() }
-    }
-
-    fn write(&self, file: &str, pod: &str) {
-        let path = self.folder.path().join("manifests").join(file);
-        fs::write(path, format!("apiVersion: v1\nkind: Pod\n{pod}")).expect("a writable file");
-    }
-
-    fn remove(&self, file: &str) {
-        fs::remove_file(self.folder.path().join("manifests").join(file)).expect("it exists");
-    }
-
-    /// Starts a kubelet; aborting it is a kill -9.
-    fn kubelet(&self) -> JoinHandle<()> {
-        let manifests = self.folder.path().join("manifests").display().to_string();
-        let settings = KubeletSettings {
-            static_pod_path: Some(manifests),
-            registry_pull_qps: Some(0),
-            ..KubeletConfigFile::default().settings
-        };
-        let config = settings.finish().expect("a right configuration");
-        let runtime = Runtime::new(Arc::clone(&self.runtime) as Arc<_>);
-        let metrics = Arc::<PullMetrics>::default();
-        let images = ImageManager::new(runtime.clone(), config.pulls, Arc::new(NoEvents), metrics);
-        let root = self.folder.path().join("root");
-        let paths = KubeletPaths { root, logs: self.folder.path().join("logs") };
-        tokio::spawn(Kubelet::new("n1", &config, runtime, images, paths).run())
-    }
-}
 
 const WEB: &str = "metadata: {name: web}\nspec:\n  initContainers: [{name: init, image: r.io/i:v1}]\n  \
                    containers: [{name: web, image: r.io/web:v1, volumeMounts: [{name: data, \
@@ -204,12 +156,15 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
         NodePod::from_file(text.as_bytes(), "n1").unwrap_err().to_string()
     };
     assert_eq!(
-        why("{hostPID: true, containers: [{name: a, image: i, livenessProbe: {}, env: [{name: A, \
+        why(
+            "{hostPID: true, containers: [{name: a, image: i, volumeDevices: [], livenessProbe: {other: 1}, lifecycle: {stopSignal: A}, env: [{name: A, \
              valueFrom: {fileKeyRef: {}}}]}], volumes: [{name: v, nfs: {}}, {name: w, projected: \
-             {sources: [{serviceAccountToken: {}}]}}]}"),
+             {sources: [{serviceAccountToken: {}}]}}]}"
+        ),
         "not implemented: spec.hostPID, spec.volumes[0].nfs, \
          spec.volumes[1].projected.sources[0].serviceAccountToken, \
-         spec.containers[0].livenessProbe, spec.containers[0].env[0].valueFrom.fileKeyRef"
+         spec.containers[0].volumeDevices, spec.containers[0].lifecycle.stopSignal, \
+         spec.containers[0].livenessProbe.other, spec.containers[0].env[0].valueFrom.fileKeyRef"
     );
     assert_eq!(why("{containers: []}"), "spec.containers: Required value");
     let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";

@@ -1,0 +1,101 @@
+//! Lifecycle hooks: after a container's start, and before its stop.
+//!
+//! The preStop hook is an annotation of the container, so that a pod of which only the runtime
+//! knows ends with it, too.
+
+use crate::kubelet::PodNode;
+use crate::next::{SeenPod, name_of};
+use crate::pod::NodePod;
+use crate::probes::{ActedContainer, ContainerAction};
+use ferrokube_cri::{ContainerReport, CriError, StopContainerRequest};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Annotations of containers; kubelet's.
+const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+const PORTS: &str = "io.kubernetes.container.ports";
+/// Time that a container gets at least after its hook; seconds, as kubelet's.
+pub(crate) const LEAST_GRACE: i64 = 2;
+/// Time beyond the grace period in which the runtime has to stop a container.
+const STOP_SLACK: Duration = Duration::from_secs(120);
+
+/// Annotations from which the hook is read again when the container is stopped.
+pub(crate) fn annotations(container: &Container) -> BTreeMap<String, String> {
+    let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let Some(hook) = hook else { return BTreeMap::new() };
+    let texts = (serde_json::to_string(hook), serde_json::to_string(&container.ports));
+    let (Ok(hook), Ok(ports)) = texts else { return BTreeMap::new() };
+    BTreeMap::from([(PRE_STOP.to_owned(), hook), (PORTS.to_owned(), ports)])
+}
+
+/// Runs the postStart hook of a container that has just been started.
+///
+/// # Errors
+/// What failed.
+pub(crate) async fn post_start(node: &PodNode, target: &ActedContainer) -> Result<(), String> {
+    let lifecycle = target.container.lifecycle.as_ref();
+    let hook = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
+    match hook.and_then(ContainerAction::of_hook) {
+        // Without a limit, as kubelet's: it ends with the container, or when the pod is deleted.
+        Some(action) => action.run(node, target, None).await,
+        None => Ok(()),
+    }
+}
+
+/// A container to stop.
+pub(crate) struct StoppingContainer<'a> {
+    /// Unless only the runtime knows it.
+    pub(crate) pod: Option<&'a NodePod>,
+    pub(crate) report: &'a ContainerReport,
+    /// The pod's address.
+    pub(crate) ip: String,
+    /// Seconds, for the hook and the stop together.
+    pub(crate) grace: i64,
+}
+
+/// The address that hooks and probes of a pod ask.
+pub(crate) fn address(node: &PodNode, seen: &SeenPod) -> String {
+    seen.ips.first().or(node.host_ips.first()).cloned().unwrap_or_default()
+}
+
+/// Runs the preStop hook, then stops the container; one that is gone is stopped.
+///
+/// # Errors
+/// The runtime's. A hook that fails is reported and stops nothing.
+pub(crate) async fn stop(node: &PodNode, stopping: &StoppingContainer<'_>) -> Result<(), CriError> {
+    let StoppingContainer { pod, report, ip, grace } = stopping;
+    let begun = Instant::now();
+    if let Some((hook, container)) = pre_stop(report).filter(|_| *grace > 0) {
+        let target = ActedContainer { id: report.id.clone(), container, ip: ip.clone() };
+        let limit = Some(Duration::from_secs(grace.unsigned_abs()));
+        let ran = match ContainerAction::of_hook(&hook) {
+            Some(action) => action.run(node, &target, limit).await,
+            None => Ok(()),
+        };
+        if let Err(why) = ran {
+            let container = name_of(report).0;
+            tracing::warn!(container, why, "preStop hook failed");
+            if let Some(pod) = pod {
+                node.warn(pod, "FailedPreStopHook", "PreStopHook failed".to_owned());
+            }
+        }
+    }
+    let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+    let timeout = grace.saturating_sub(used).max(LEAST_GRACE.min(*grace));
+    let limit = Duration::from_secs(timeout.unsigned_abs()).saturating_add(STOP_SLACK);
+    let request = StopContainerRequest { container_id: report.id.clone(), timeout };
+    match node.runtime.within(Some(limit)).stop_container(request).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The hook, and what it needs of its container.
+fn pre_stop(report: &ContainerReport) -> Option<(LifecycleHandler, Container)> {
+    let hook = serde_json::from_str(report.annotations.get(PRE_STOP)?).ok()?;
+    let ports = report.annotations.get(PORTS).and_then(|text| serde_json::from_str(text).ok());
+    let name = name_of(report).0.to_owned();
+    Some((hook, Container { name, ports: ports.flatten(), ..Container::default() }))
+}

@@ -1,0 +1,235 @@
+//! Pods of the API server on a real runtime, run by `ferrokube kubelet` as a process.
+
+use super::engine::Containerd;
+use crate::FERROKUBE;
+use ferrokube_cri::ListPodSandboxRequest;
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use serde_json::{Value, json};
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODE: &str = "node-under-test";
+
+/// A kubelet, killed with -9 on drop.
+struct KubeletProcess(Child);
+
+impl KubeletProcess {
+    fn start(containerd: &Containerd, server: &Cluster) -> Self {
+        let config = containerd.path("kubelet.yaml");
+        let logs = containerd.path("pod-logs");
+        let text = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "podLogsDir": logs,
+            "registryPullQPS": 0,
+            "serializeImagePulls": false,
+        });
+        fs::write(&config, text.to_string()).unwrap();
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(containerd.path("kubelet.log"))
+            .unwrap();
+        let process = Command::new(FERROKUBE)
+            .arg("kubelet")
+            .args(["--hostname-override", NODE, "--node-ip", "127.0.0.1"])
+            .arg("--kubeconfig")
+            .arg(server.kubeconfig())
+            .arg("--config")
+            .arg(&config)
+            .arg("--root-dir")
+            .arg(containerd.path("kubelet"))
+            .args(["--container-runtime-endpoint", &containerd.endpoint()])
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self(process)
+    }
+}
+
+impl Drop for KubeletProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct NodeUnderTest {
+    containerd: Containerd,
+    server: Cluster,
+    admin: Client,
+    kubelet: KubeletProcess,
+}
+
+impl NodeUnderTest {
+    async fn start() -> Option<Self> {
+        let containerd = Containerd::start().await?;
+        let server = Launch::new(FERROKUBE).flag("--profile=kubernetes").start().unwrap();
+        let admin = server.admin().unwrap();
+        let kubelet = KubeletProcess::start(&containerd, &server);
+        Some(Self { containerd, server, admin, kubelet })
+    }
+
+    /// Kills the kubelet with -9 and starts another.
+    fn restart_kubelet(&mut self) {
+        let _ = self.kubelet.0.kill();
+        let _ = self.kubelet.0.wait();
+        self.kubelet = KubeletProcess::start(&self.containerd, &self.server);
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.containerd.path("kubelet.log")).unwrap_or_default()
+    }
+
+    /// Creates an object; the namespace's service account comes a little later than the server.
+    async fn create(&self, path: &str, object: &Value) {
+        let create = || async {
+            let response = self.admin.post(path, object).await.unwrap();
+            if response.status == 201 { Ok(()) } else { Err(response.text) }
+        };
+        wait_until("the object is created", BOUND, create).await;
+    }
+
+    /// Waits until a pod satisfies a condition.
+    async fn until(&self, pod: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("{PODS}/{pod}");
+        let probe = || async {
+            let response = self.admin.get(&path).await.unwrap();
+            let is_it = response.status == 200 && is_it(&response.body);
+            let seen = || format!("{}\n{}", response.text, self.log());
+            if is_it { Ok(response.body.clone()) } else { Err(seen()) }
+        };
+        wait_until(what, BOUND, probe).await
+    }
+
+    async fn until_gone(&self, pod: &str) {
+        let path = format!("{PODS}/{pod}");
+        let probe = || async {
+            let response = self.admin.get(&path).await.unwrap();
+            if response.status == 404 { Ok(()) } else { Err(response.text) }
+        };
+        wait_until("the pod is gone", BOUND, probe).await;
+    }
+
+    fn busybox(&self, name: &str, script: &str) -> Value {
+        let image = self.containerd.registry.image("busybox");
+        json!({"name": name, "image": image, "command": ["sh", "-c", script]})
+    }
+}
+
+fn with(mut object: Value, fields: Value) -> Value {
+    let Value::Object(fields) = fields else { panic!("an object") };
+    object.as_object_mut().unwrap().extend(fields);
+    object
+}
+
+fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
+    let conditions = pod["status"]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|it| it["type"] == kind);
+    found.map_or(&Value::Null, |it| &it["status"])
+}
+
+fn main_status(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]
+}
+
+/// Runs until it is stopped.
+const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
+
+fn web(node: &NodeUnderTest, shared: &str) -> Value {
+    let www = json!({"name": "www", "mountPath": "/www"});
+    let prepare = with(
+        node.busybox("prepare", "cp /config/page /www/index.html"),
+        json!({"volumeMounts": [www, {"name": "config", "mountPath": "/config"}]}),
+    );
+    let side = with(
+        node.busybox("side", "exec busybox httpd -f -p 8080 -h /www"),
+        json!({
+            "restartPolicy": "Always",
+            "ports": [{"name": "http", "containerPort": 8080}],
+            "volumeMounts": [www],
+            "startupProbe": {"httpGet": {"path": "/index.html", "port": "http"},
+                "periodSeconds": 1, "failureThreshold": 60},
+            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        }),
+    );
+    let shell = |script: &str| json!({"command": ["sh", "-c", script]});
+    let main = with(
+        node.busybox("main", WAIT),
+        json!({
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+            "livenessProbe": {"exec": shell("test -e /shared/alive"), "periodSeconds": 1,
+                "timeoutSeconds": 30, "failureThreshold": 1},
+            "readinessProbe": {"exec": shell("test -e /shared/ready"), "periodSeconds": 1,
+                "timeoutSeconds": 30, "failureThreshold": 1},
+            "lifecycle": {"postStart": {"exec": shell("touch /shared/alive")},
+                "preStop": {"exec": shell("touch /shared/stopped")}},
+        }),
+    );
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 10,
+            "initContainers": [prepare, side],
+            "containers": [main],
+            "volumes": [
+                {"name": "www", "emptyDir": {}},
+                {"name": "config", "configMap": {"name": "page"}},
+                {"name": "shared", "hostPath": {"path": shared, "type": "Directory"}},
+            ],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_a_sidecar_probes_hooks_and_a_config_map_runs_restarts_and_ends() {
+    let Some(mut node) = NodeUnderTest::start().await else { return };
+    let shared = node.containerd.path("shared");
+    fs::create_dir(&shared).unwrap();
+    let map = json!({"metadata": {"name": "page"}, "data": {"page": "hello"}});
+    node.create("/api/v1/namespaces/default/configmaps", &map).await;
+    node.create(PODS, &web(&node, shared.to_str().unwrap())).await;
+    let running =
+        node.until("web", "its container runs", |pod| main_status(pod)["started"] == true).await;
+    assert_eq!(condition(&running, "Ready"), "False", "its readiness probe fails: {running}");
+    assert_eq!(running["status"]["phase"], "Running");
+    let side = &running["status"]["initContainerStatuses"][1];
+    assert_eq!(side["started"], true, "the startup probe over HTTP has passed: {side}");
+    assert!(shared.join("alive").exists(), "the postStart hook has run");
+
+    fs::write(shared.join("ready"), "").unwrap();
+    let ready = |pod: &Value| condition(pod, "Ready") == "True";
+    let first = node.until("web", "it is ready", ready).await;
+    let id = |pod: &Value| main_status(pod)["containerID"].as_str().unwrap_or_default().to_owned();
+    fs::remove_file(shared.join("alive")).unwrap();
+    let again = |pod: &Value| main_status(pod)["restartCount"] == 1 && ready(pod);
+    let second = node.until("web", "it is started again, and ready", again).await;
+    assert_ne!(id(&first), id(&second));
+    assert!(shared.join("stopped").exists(), "the preStop hook of the killed container has run");
+
+    // The next kubelet goes on with the same containers.
+    node.restart_kubelet();
+    fs::remove_file(shared.join("ready")).unwrap();
+    let unready = |pod: &Value| condition(pod, "Ready") == "False";
+    let adopted = node.until("web", "the new kubelet probes it", unready).await;
+    assert_eq!((id(&adopted), 1), (id(&second), adopted_restarts(&adopted)));
+
+    fs::remove_file(shared.join("stopped")).unwrap();
+    node.admin.delete(&format!("{PODS}/web")).await.unwrap();
+    node.until_gone("web").await;
+    assert!(shared.join("stopped").exists(), "the preStop hook has run");
+    let left = node.containerd.runtime().list_pod_sandbox(ListPodSandboxRequest::default()).await;
+    assert!(left.unwrap().items.is_empty());
+}
+
+fn adopted_restarts(pod: &Value) -> i64 {
+    main_status(pod)["restartCount"].as_i64().unwrap_or(-1)
+}
