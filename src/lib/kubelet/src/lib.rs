@@ -17,12 +17,13 @@
 //!   board (`board.rs`), whose writer sends what has changed; a deleted pod leaves the API when it
 //!   has ended. Until the first list is complete, no pod is ended for being missing.
 //! - **Volumes** (`volumes/`) are made before the sandbox and updated all at once while the pod runs;
-//!   variables (`environment.rs`) are read when a container starts.
+//!   variables (`environment.rs`) are read when a container starts. Tokens of service accounts
+//!   (`api/tokens.rs`) are renewed long before they expire.
 //! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it looks;
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! Not here yet: tokens, persistent volumes, the kubelet's own server.
+//! Not here yet: persistent volumes, the kubelet's own server.
 
 mod api;
 mod assemble;

@@ -1,6 +1,8 @@
-//! Objects that pods refer to: config maps and secrets of their namespace.
+//! Objects that pods refer to: config maps and secrets of their namespace, and tokens of their
+//! service account.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use crate::pod::NodePod;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
 use std::pin::Pin;
 
 /// The object, `None` if there is none, or why it cannot be read.
@@ -13,6 +15,12 @@ pub(crate) trait PodObjects: Send + Sync {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
     /// A secret.
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
+    /// A token of the pod's service account that is bound to the pod, and still valid for a while.
+    fn token<'a>(
+        &'a self,
+        pod: &'a NodePod,
+        wanted: &'a ServiceAccountTokenProjection,
+    ) -> ObjectFuture<'a, String>;
 }
 
 /// What a pod refers to cannot be used. Tried again after a pause; messages are kubelet's.
@@ -42,5 +50,13 @@ impl PodObjects for NoObjects {
 
     fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
         Box::pin(std::future::ready(Err(PodObjectError::NoSource("secrets"))))
+    }
+
+    fn token<'a>(
+        &'a self,
+        _: &'a NodePod,
+        _: &'a ServiceAccountTokenProjection,
+    ) -> ObjectFuture<'a, String> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("service account tokens"))))
     }
 }

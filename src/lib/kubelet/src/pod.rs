@@ -137,6 +137,12 @@ impl NodePod {
         cause.map_or_else(TraceContext::root, |cause| cause.child())
     }
 
+    /// Name of its service account.
+    pub(crate) fn service_account(&self) -> &str {
+        let given = self.spec.service_account_name.as_deref();
+        given.filter(|name| !name.is_empty()).unwrap_or("default")
+    }
+
     /// What no two pods of a node share at a time.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

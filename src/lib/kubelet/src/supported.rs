@@ -62,7 +62,7 @@ const CONTAINER_SECURITY: &[&str] = &[
 ];
 const VOLUME: &[&str] =
     &["configMap", "downwardAPI", "emptyDir", "hostPath", "name", "projected", "secret"];
-const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
+const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
 const EMPTY_DIR: &[&str] = &[];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];

@@ -8,6 +8,7 @@ mod node;
 mod objects;
 mod pods;
 mod statuses;
+mod tokens;
 
 pub use events::EventSink;
 pub(crate) use objects::ApiObjects;

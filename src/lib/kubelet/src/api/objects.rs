@@ -1,17 +1,33 @@
-//! Config maps and secrets, read when a pod needs them.
+//! Config maps, secrets and tokens, read when a pod needs them.
 
+use super::tokens::PodTokens;
 use crate::objects::{ObjectFuture, PodObjectError, PodObjects};
+use crate::pod::NodePod;
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// Reads from the API server, with the ids of the current trace.
-pub(crate) struct ApiObjects(pub(crate) Client);
+pub(crate) struct ApiObjects {
+    client: Client,
+    tokens: PodTokens,
+}
 
 impl ApiObjects {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, tokens: PodTokens::default() }
+    }
+
+    fn traced(&self) -> Client {
+        match ferrokube_trace::current() {
+            Some(context) => traced(&self.client, &context),
+            None => self.client.clone(),
+        }
+    }
+
     async fn get<K>(
         &self,
         kind: &'static str,
@@ -24,11 +40,7 @@ impl ApiObjects {
             + DeserializeOwned
             + Debug,
     {
-        let client = match ferrokube_trace::current() {
-            Some(context) => traced(&self.0, &context),
-            None => self.0.clone(),
-        };
-        Api::<K>::namespaced(client, namespace).get_opt(name).await.map_err(|error| {
+        Api::<K>::namespaced(self.traced(), namespace).get_opt(name).await.map_err(|error| {
             PodObjectError::Unread { kind, name: name.to_owned(), why: error.to_string() }
         })
     }
@@ -41,5 +53,13 @@ impl PodObjects for ApiObjects {
 
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret> {
         Box::pin(self.get("secret", namespace, name))
+    }
+
+    fn token<'a>(
+        &'a self,
+        pod: &'a NodePod,
+        wanted: &'a ServiceAccountTokenProjection,
+    ) -> ObjectFuture<'a, String> {
+        Box::pin(self.tokens.get(self.traced(), pod, wanted))
     }
 }

@@ -67,6 +67,14 @@ pub(super) async fn payload(
             let keys = KeySelection { kind: "secret", items, mode, is_optional };
             files.extend(keys.files(data)?);
         }
+        if let Some(source) = &part.service_account_token {
+            let token = objects.token(pod, source).await?.ok_or_else(|| {
+                let name = pod.service_account().to_owned();
+                PodObjectError::Missing { kind: "serviceaccount", name }
+            })?;
+            let file = VolumeFile { bytes: token.into_bytes(), mode: permissions(mode) };
+            files.insert(checked(&source.path)?, file);
+        }
         if let Some(source) = &part.downward_api {
             let items = source.items.as_deref().unwrap_or_default();
             files.extend(downward(pod, facts, items, mode)?);
@@ -139,7 +147,7 @@ fn downward(
 mod tests {
     use super::*;
     use crate::objects::ObjectFuture;
-    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
     use serde_json::json;
 
     /// A config map and a secret of the name `there`.
@@ -156,6 +164,15 @@ mod tests {
             let object = json!({"data": {"key": "czNjcmV0"}});
             let found = (name == "there").then(|| serde_json::from_value(object).unwrap());
             Box::pin(std::future::ready(Ok(found)))
+        }
+
+        fn token<'a>(
+            &'a self,
+            pod: &'a NodePod,
+            wanted: &'a ServiceAccountTokenProjection,
+        ) -> ObjectFuture<'a, String> {
+            let text = format!("of {} for {:?}", pod.service_account(), wanted.audience);
+            Box::pin(std::future::ready(Ok(Some(text))))
         }
     }
 
@@ -204,10 +221,13 @@ mod tests {
         let all = texts(
             "projected: {sources: [{configMap: {name: there, items: [{key: a, path: a}]}}, \
              {secret: {name: there}}, {downwardAPI: {items: [{path: l, fieldRef: {fieldPath: \
-             metadata.labels}}]}}]}",
+             metadata.labels}}]}}, {serviceAccountToken: {path: t, audience: x}}]}",
         )
         .await;
         let texts: Vec<_> = all.iter().map(|(path, text, _)| (path.as_str(), &**text)).collect();
-        assert_eq!(texts, [("a", "1"), ("key", "s3cret"), ("l", "l=\"x\"")]);
+        assert_eq!(
+            texts,
+            [("a", "1"), ("key", "s3cret"), ("l", "l=\"x\""), ("t", "of default for Some(\"x\")")]
+        );
     }
 }
