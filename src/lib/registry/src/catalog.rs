@@ -25,6 +25,11 @@ pub struct Served {
     pub version: usize,
 }
 
+/// Whether the schema of this epoch leaves the entry as it is.
+fn is_of_epoch(entry: &Entry, epoch: u32) -> bool {
+    entry.sidecar.schema_epoch == epoch || entry.checked.is(epoch)
+}
+
 impl Served {
     /// The version at [`Self::version`].
     pub fn version(&self) -> &DefinitionVersion {
@@ -32,11 +37,9 @@ impl Served {
     }
 
     /// Whether the entry's bytes are an object in this version: no conversion and, for custom
-    /// resources, the same epoch.
+    /// resources, the same epoch, or one that a reader compared.
     pub fn is_direct(&self, entry: &Entry) -> bool {
-        if self.definition.dialect.has_epochs()
-            && entry.sidecar.schema_epoch != self.definition.epoch
-        {
+        if self.definition.dialect.has_epochs() && !is_of_epoch(entry, self.definition.epoch) {
             return false;
         }
         self.has_head(&entry.bytes)
@@ -51,7 +54,7 @@ impl Served {
             self.definition.gvk(self.version).api_version()
         );
         move |entry| {
-            epoch.is_none_or(|epoch| entry.sidecar.schema_epoch == epoch)
+            epoch.is_none_or(|epoch| is_of_epoch(entry, epoch))
                 && entry.bytes.starts_with(head.as_bytes())
         }
     }

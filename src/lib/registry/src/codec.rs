@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
 
 /// Parses an entry in a served version: converted, and for custom resources of another epoch pruned
-/// and defaulted. Not needed to return the bytes if [`Served::is_direct`].
+/// and defaulted. Notes if that changed nothing. Not needed to return the bytes if [`Served::is_direct`].
 pub fn view(entry: &Entry, served: &Served) -> Document {
     let mut object = match json::read(&entry.bytes) {
         Ok(decoded) => decoded.document,
@@ -29,8 +29,14 @@ pub fn view(entry: &Entry, served: &Served) -> Document {
             Document::new()
         }
     };
-    if !served.is_direct(entry) {
-        from_stored(served, &mut object);
+    if served.is_direct(entry) {
+        return object;
+    }
+    let is_compared = served.definition.dialect.has_epochs() && served.has_head(&entry.bytes);
+    let stored = is_compared.then(|| object.clone());
+    from_stored(served, &mut object);
+    if stored.is_some_and(|stored| stored == object) {
+        entry.checked.set(served.definition.epoch);
     }
     object
 }
@@ -166,10 +172,12 @@ fn encode(object: &Document, ids: Option<&Ids>) -> (Vec<u8>, Layout) {
 /// Copies an entry's value with other ids, without encoding it again. `None` if it would be encoded
 /// differently today, or has no room for them.
 pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put> {
-    if !served.stored().is_direct(entry) {
+    let (stored, sidecar) = (served.stored(), &entry.sidecar);
+    let is_of_schema =
+        !stored.definition.dialect.has_epochs() || sidecar.schema_epoch == stored.definition.epoch;
+    if !is_of_schema || !stored.is_direct(entry) {
         return None;
     }
-    let sidecar = &entry.sidecar;
     let layout = Layout::from_marks(sidecar.marks, sidecar.revision_at);
     let (value, layout) = ids.with(|pairs| {
         json::forms::with_annotations(&entry.bytes, &layout, entry.spliced().len(), pairs)

@@ -370,7 +370,7 @@ fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use ferrokube_storage::Revision;
+    use ferrokube_storage::{CheckedEpoch, Revision};
 
     fn entry(number: u64, size: usize) -> (CacheKey, Arc<Entry>) {
         let key = ferrokube_storage::Prefix::new("things")
@@ -383,6 +383,7 @@ mod tests {
             create_revision: revision,
             bytes: Bytes::from(vec![0; size]),
             sidecar: Sidecar::default(),
+            checked: CheckedEpoch::default(),
         });
         (CacheKey { source: Arc::clone(&entry), epoch: 1, version: 1 }, entry)
     }

@@ -3,6 +3,7 @@
 use crate::key::{Key, Revision};
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a writer wants to read back without parsing the value. Kept in memory and in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,29 @@ pub struct Sidecar {
     pub stale: bool,
 }
 
+/// Version of the schema of which a reader found that the value meets it; 0: none yet. For values
+/// that others wrote, whose [`Sidecar::schema_epoch`] is unknown.
+#[derive(Debug, Default)]
+pub struct CheckedEpoch(AtomicU32);
+
+impl Clone for CheckedEpoch {
+    fn clone(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl CheckedEpoch {
+    /// Notes what a reader found.
+    pub fn set(&self, epoch: u32) {
+        self.0.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Whether it was this version.
+    pub fn is(&self, epoch: u32) -> bool {
+        epoch != 0 && self.0.load(Ordering::Relaxed) == epoch
+    }
+}
+
 /// One published or pending value, shared by the current state, the history and all readers.
 #[derive(Debug)]
 pub struct Entry {
@@ -35,6 +59,8 @@ pub struct Entry {
     pub bytes: Bytes,
     /// Writer's sidecar; offsets beyond `revision_at` refer to the unspliced value.
     pub sidecar: Sidecar,
+    /// What readers found since then.
+    pub checked: CheckedEpoch,
 }
 
 const FIELD: &[u8] = b"\"resourceVersion\":\"";
@@ -125,7 +151,8 @@ impl DraftEntry {
             self.buffer.splice(start..start + width, revision.0.to_string().into_bytes());
             self.buffer.shrink_to_fit();
         }
-        Entry { key, revision, create_revision, bytes: self.buffer.into(), sidecar: self.sidecar }
+        let (bytes, checked) = (self.buffer.into(), CheckedEpoch::default());
+        Entry { key, revision, create_revision, bytes, sidecar: self.sidecar, checked }
     }
 }
 

@@ -135,7 +135,7 @@ fn cost(entry: &Entry) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Sidecar;
+    use crate::entry::{CheckedEpoch, Sidecar};
     use crate::key::{Prefix, Revision};
 
     #[test]
@@ -149,6 +149,7 @@ mod tests {
                 create_revision: Revision(1),
                 bytes: "{}".into(),
                 sidecar,
+                checked: CheckedEpoch::default(),
             })
         };
         let keys = [("a", "x"), ("a", "y"), ("b", "x")]
@@ -181,6 +182,7 @@ mod tests {
                 create_revision: Revision(1),
                 bytes: vec![b' '; length].into(),
                 sidecar,
+                checked: CheckedEpoch::default(),
             })
         };
         let (one, other) = (key("one"), key("other"));

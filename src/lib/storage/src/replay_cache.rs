@@ -202,7 +202,7 @@ fn reader_of(prefix: &Prefix) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Entry, Sidecar};
+    use crate::entry::{CheckedEpoch, Entry, Sidecar};
 
     /// Has an event at every tenth revision; counts concurrent decodes.
     struct Tenths {
@@ -242,6 +242,7 @@ mod tests {
             create_revision: revision,
             bytes: vec![b' '; value].into(),
             sidecar: Sidecar::default(),
+            checked: CheckedEpoch::default(),
         };
         Event { entry: Arc::new(entry), previous: None, deleted: false }
     }

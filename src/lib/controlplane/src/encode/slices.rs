@@ -93,7 +93,7 @@ pub(crate) fn with_newline(bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ferrokube_storage::{Prefix, Revision, Sidecar};
+    use ferrokube_storage::{CheckedEpoch, Prefix, Revision, Sidecar};
 
     /// An entry as the store publishes it; `before` and `after` surround the resource version.
     pub(crate) fn entry(revision: u64, before: &str, after: &str) -> Entry {
@@ -115,6 +115,7 @@ pub(crate) mod tests {
                 comma,
                 ..Sidecar::default()
             },
+            checked: CheckedEpoch::default(),
         }
     }
 

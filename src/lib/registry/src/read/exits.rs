@@ -60,13 +60,14 @@ fn at_revision(entry: &Entry, revision: Revision) -> Entry {
         create_revision: entry.create_revision,
         bytes: Bytes::from(bytes),
         sidecar: entry.sidecar.clone(),
+        checked: entry.checked.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_storage::{Prefix, Sidecar};
+    use ferrokube_storage::{CheckedEpoch, Prefix, Sidecar};
 
     #[test]
     fn watchers_share_objects_that_left_their_selection() {
@@ -80,6 +81,7 @@ mod tests {
                 create_revision: Revision(1),
                 bytes,
                 sidecar: sidecar.clone(),
+                checked: CheckedEpoch::default(),
             })
         };
         let (exits, previous, next, other) =

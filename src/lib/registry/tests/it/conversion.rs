@@ -390,6 +390,7 @@ async fn an_exit_from_a_selection_is_not_converted_as_the_stored_state() {
             key: entry.key.clone(),
             sidecar: entry.sidecar.clone(),
             bytes: entry.bytes.to_vec().into(),
+            checked: entry.checked.clone(),
             ..*entry
         })
     };

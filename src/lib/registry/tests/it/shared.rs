@@ -5,6 +5,8 @@ use base64::Engine;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::json;
 use ferrokube_registry::{Catalog, Deleted, ListOptions, StoredValues, VersionMatch};
+use ferrokube_resource::{Definition, Dialect, Hooks};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_storage::testing::{SharedClient, SharedEngine, SharedFault};
 use ferrokube_storage::{Environment, Key, Prefix, Store, ValueReader};
 use std::sync::Arc;
@@ -96,6 +98,56 @@ async fn a_lagging_server_refuses_nothing_for_its_lag() {
     tokio::task::yield_now().await;
     second.hold(false);
     refused(&soon(taken).await.unwrap(), "AlreadyExists", &[]);
+}
+
+/// A custom resource of one version.
+fn things(server: &TestRegistry, schema: &Value, epoch: u32) -> Arc<Definition> {
+    let mut definition = Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    (definition.group, definition.kind, definition.plural) =
+        ("example.com".to_owned(), "Thing".to_owned(), "things".to_owned());
+    (definition.dialect, definition.hooks, definition.storage_prefix) =
+        (Dialect::Custom, Arc::new(NoHooks), Some("example.com/things".to_owned()));
+    definition.epoch = epoch;
+    definition.versions[0].schema =
+        Arc::new(from_json_schema(schema, &SchemaContext::default()).unwrap());
+    Arc::new(definition)
+}
+
+/// Default hooks.
+#[derive(Debug)]
+struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+#[tokio::test]
+async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
+    let (_engine, _, [one, other]) = two().await;
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {"spec": text, "old": text}});
+    let fewer = json!({"type": "object", "properties": {"spec": text}});
+    for server in [&one, &other] {
+        server.registry.catalog().put(things(server, &schema, 3));
+    }
+    let path = ("example.com", "things");
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": "1", "old": "2"});
+    let made = one.post(path, object).await.unwrap();
+    let key = Prefix::new("example.com/things").unwrap().key(Some("ns"), "a").unwrap();
+    let is_direct = |server: &TestRegistry| {
+        let entry = server.registry.store().get(&key).unwrap();
+        let served = &server.target(path, "").served;
+        let both = [served.is_direct(&entry), served.direct()(&entry)];
+        assert_eq!(both[0], both[1]);
+        both[0]
+    };
+    assert!(is_direct(&one), "it wrote the object");
+    assert_eq!(other.get(path, "a").await.unwrap(), made);
+    assert!(is_direct(&other), "its schema was found to leave the object as it is");
+    for server in [&one, &other] {
+        server.registry.catalog().put(things(server, &fewer, 4));
+        assert!(!is_direct(server), "another schema");
+        assert_eq!(server.get(path, "a").await.unwrap().str(&["old"]), None);
+        assert!(!is_direct(server), "it changes the object");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
