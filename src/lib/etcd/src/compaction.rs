@@ -1,7 +1,8 @@
 //! Compaction of etcd's history, in kube-apiserver's protocol: of all servers of the cluster one
-//! compacts per interval, to the revision at the start of the interval.
+//! compacts per interval, to the revision at the start of the interval. An etcd that is full does
+//! not take the key by which they agree: then each of them compacts, which frees space.
 
-use crate::engine::{EtcdShared, op};
+use crate::engine::{EtcdShared, is_full, op};
 use crate::proto::{
     CompactionRequest, Compare, CompareResult, CompareTarget, PutRequest, RangeRequest,
     RequestUnion, ResponseUnion, TargetUnion, TxnRequest,
@@ -9,7 +10,7 @@ use crate::proto::{
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Holds the last revision compacted to; its version counts the compactions. EtcdShared with
 /// kube-apiserver, hence without the prefix.
@@ -60,7 +61,10 @@ impl Compaction {
             success: vec![op(RequestUnion::Put(put))],
             failure: vec![op(RequestUnion::Range(range))],
         };
-        let response = shared.connection.txn(request).await?;
+        let response = match shared.connection.txn(request).await {
+            Err(status) if is_full(&status) => return self.compact_full(shared).await,
+            response => response?,
+        };
         let revision = response.header.clone().unwrap_or_default().revision;
         if !response.succeeded {
             let version = match response.responses.first().and_then(|op| op.response.as_ref()) {
@@ -74,5 +78,18 @@ impl Compaction {
             tracing::debug!(revision = self.revision, "compacted the history");
         }
         Ok(Self { version: self.version + 1, revision })
+    }
+
+    /// Compacts to the revision seen, as all other servers do.
+    async fn compact_full(self, shared: &EtcdShared) -> Result<Self, Status> {
+        let now = shared.probe().await?;
+        if self.revision > 0 {
+            match shared.connection.compact(CompactionRequest { revision: self.revision }).await {
+                // Another server was here.
+                Err(status) if status.code() == Code::OutOfRange => {}
+                compacted => _ = compacted?,
+            }
+        }
+        Ok(Self { revision: i64::try_from(now.0).unwrap_or(i64::MAX), ..self })
     }
 }

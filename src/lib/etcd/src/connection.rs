@@ -438,11 +438,22 @@ pub(crate) fn is_unsent(status: &Status) -> bool {
     false
 }
 
-/// A failed call for operators.
+/// A failed call for operators, with the causes that its message leaves out, such as what is wrong
+/// with a certificate.
 pub(crate) fn reason(url: &str, status: &Status) -> String {
     let message = status.message();
     let what = if message.is_empty() { status.code().description() } else { message };
-    format!("{url}: {what}")
+    let mut text = format!("{url}: {what}");
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) && cause != "transport error" {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

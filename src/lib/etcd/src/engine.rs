@@ -52,6 +52,8 @@ pub(crate) struct EtcdShared {
     /// Whether progress notifications of the feed's member can be trusted.
     pub(crate) has_progress: AtomicBool,
     is_marking: AtomicBool,
+    /// The feed cannot be told how far it is.
+    pub(crate) is_blind: AtomicBool,
     /// When the feed was asked for its progress, unless it has given something since.
     pub(crate) asked: Mutex<Option<Instant>>,
 }
@@ -75,6 +77,7 @@ impl Etcd {
             requests: Mutex::default(),
             has_progress: AtomicBool::new(false),
             is_marking: AtomicBool::new(false),
+            is_blind: AtomicBool::new(false),
             asked: Mutex::default(),
         });
         let mut tasks =
@@ -181,7 +184,7 @@ impl EtcdShared {
     fn failed(&self, status: &Status) -> ProposalOutcome {
         let (why, message) = (self.reason(status), status.message());
         match status.code() {
-            Code::ResourceExhausted if message.contains("space exceeded") => ProposalOutcome::Full,
+            Code::ResourceExhausted if is_full(status) => ProposalOutcome::Full,
             Code::ResourceExhausted if message.contains("too many requests") => {
                 ProposalOutcome::Unavailable(why)
             }
@@ -206,15 +209,34 @@ impl EtcdShared {
         }
     }
 
-    /// Writes the marker: its event tells the feed how far it is.
+    /// Writes the marker: its event tells the feed how far it is. A full etcd takes only deletes:
+    /// then the marker's own deletion is the event, or, without one, the state must be read again.
     async fn mark(&self) {
+        let write = async |write| {
+            let request = TxnRequest { success: vec![op(write)], ..Default::default() };
+            self.connection.txn(request).await
+        };
         let put = PutRequest { key: self.marker(), ..Default::default() };
-        let request =
-            TxnRequest { success: vec![op(RequestUnion::Put(put))], ..Default::default() };
-        if let Err(status) = self.connection.txn(request).await {
+        let mut outcome = write(RequestUnion::Put(put)).await;
+        if outcome.as_ref().is_err_and(is_full) {
+            let delete = DeleteRangeRequest { key: self.marker() };
+            outcome = write(RequestUnion::DeleteRange(delete)).await;
+            if outcome.as_ref().is_ok_and(deleted_nothing) {
+                self.is_blind.store(true, Ordering::Release);
+            }
+        }
+        if let Err(status) = outcome {
             tracing::debug!(why = self.reason(&status), "the marker was not written");
         }
         self.is_marking.store(false, Ordering::Release);
+    }
+
+    /// Has a marker written, unless one is on its way.
+    pub(crate) fn start_mark(self: &Arc<Self>) {
+        if !self.is_marking.swap(true, Ordering::AcqRel) {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.mark().await });
+        }
     }
 
     fn hurry(self: &Arc<Self>) {
@@ -225,9 +247,8 @@ impl EtcdShared {
                 // Full: enough are on their way.
                 let _ = requests.try_send(EtcdWatchRequest { request: Some(request) });
             }
-        } else if !self.is_marking.swap(true, Ordering::AcqRel) {
-            let shared = Arc::clone(self);
-            tokio::spawn(async move { shared.mark().await });
+        } else {
+            self.start_mark();
         }
     }
 }
@@ -281,6 +302,19 @@ fn is_of_credentials(message: &str) -> bool {
     ["user name", "user ID or password", "auth store", "authentication"]
         .iter()
         .any(|words| message.contains(words))
+}
+
+/// Whether a call is refused for lack of space.
+pub(crate) fn is_full(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
+}
+
+fn deleted_nothing(response: &TxnResponse) -> bool {
+    let deleted = response.responses.iter().map(|op| match &op.response {
+        Some(ResponseUnion::DeleteRange(delete)) => delete.deleted,
+        _ => 0,
+    });
+    deleted.sum::<i64>() == 0
 }
 
 pub(crate) fn op(request: RequestUnion) -> RequestOp {

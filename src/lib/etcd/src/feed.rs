@@ -102,6 +102,8 @@ impl EtcdFeed {
                 version = status.version,
                 "this etcd has no reliable progress notifications: reads may cost it a write"
             );
+            // There to be deleted once etcd is full.
+            self.shared.start_mark();
         }
         self.member = status.header.unwrap_or_default().member_id;
         self.shared.probe().await.map_err(|error| self.lost(&error))
@@ -201,12 +203,18 @@ impl EtcdFeed {
         }
     }
 
-    /// Leaves a member that hangs, or lags behind the others.
+    /// Leaves a member that hangs, or lags behind the others. Reads the state if only that helps.
     fn look(&self) -> Result<(), Broken> {
         if let Some(why) = self.shared.connection.refused() {
             return Err(Broken::Failed(why.to_owned()));
         }
         let asked = *self.shared.asked.lock();
+        if self.shared.is_blind.swap(false, Ordering::AcqRel) && asked.is_some() {
+            tracing::warn!(
+                "etcd is full and too old to tell its progress: the state is read again"
+            );
+            return Err(Broken::Compacted);
+        }
         if asked.is_some_and(|asked| asked.elapsed() > MAX_SILENCE) {
             let url = self.shared.connection.url();
             return Err(self.left(format!("{url}: the watch hangs")));

@@ -76,7 +76,10 @@ pub(crate) struct DeleteRangeRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeResponse {}
+pub(crate) struct DeleteRangeResponse {
+    #[prost(int64, tag = "2")]
+    pub(crate) deleted: i64,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {

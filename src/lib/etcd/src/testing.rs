@@ -1,6 +1,9 @@
-//! Test support: a real etcd process.
+//! Test support: real etcd processes, and the network between members.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod peers;
+
+pub use peers::PeerNetwork;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -20,6 +23,8 @@ pub struct EtcdProcess {
     executable: PathBuf,
     directory: PathBuf,
     ports: [u16; 2],
+    /// URL at which the other members reach it.
+    peer_url: String,
     /// `http` or `https`.
     scheme: &'static str,
     flags: Vec<String>,
@@ -68,16 +73,27 @@ impl EtcdProcess {
         let mut own =
             vec![flag("name", "m0"), flag("initial-cluster", &format!("m0={}", peer(ports)))];
         own.extend_from_slice(flags);
-        Self::spawned(executable, directory.to_owned(), ports, (scheme, own))
+        Self::spawned(executable, directory.to_owned(), (ports, peer(ports)), (scheme, own))
     }
 
     /// Starts a cluster, with the members' data below a directory.
     pub fn cluster(executable: &Path, directory: &Path, members: usize) -> Vec<Self> {
         let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
-        let all = ports.iter().enumerate();
-        let all: Vec<String> =
-            all.map(|(index, ports)| format!("m{index}={}", peer(*ports))).collect();
-        let member = |(index, ports): (usize, &[u16; 2])| {
+        let ports = ports.into_iter().map(|ports| (ports, peer(ports))).collect();
+        Self::members(executable, directory, ports)
+    }
+
+    /// Starts a cluster whose members reach each other over a network.
+    pub fn cluster_on(network: &PeerNetwork, executable: &Path, directory: &Path) -> Vec<Self> {
+        let ports = |member| ([free_ports()[0], network.port(member)], network.url(member));
+        Self::members(executable, directory, (0..network.members()).map(ports).collect())
+    }
+
+    /// Ports, and URLs at which the others reach them.
+    fn members(executable: &Path, directory: &Path, places: Vec<([u16; 2], String)>) -> Vec<Self> {
+        let all = places.iter().enumerate();
+        let all: Vec<String> = all.map(|(index, (_, url))| format!("m{index}={url}")).collect();
+        let member = |(index, (ports, url)): (usize, ([u16; 2], String))| {
             let name = format!("m{index}");
             // Elections take a second, whatever else the machine does.
             let flags = vec![
@@ -86,19 +102,20 @@ impl EtcdProcess {
                 flag("heartbeat-interval", "100"),
                 flag("election-timeout", "1000"),
             ];
-            Self::spawned(executable, directory.join(name), *ports, ("http", flags))
+            Self::spawned(executable, directory.join(name), (ports, url), ("http", flags))
         };
-        ports.iter().enumerate().map(member).collect()
+        places.into_iter().enumerate().map(member).collect()
     }
 
     fn spawned(
         executable: &Path,
         directory: PathBuf,
-        ports: [u16; 2],
+        (ports, peer_url): ([u16; 2], String),
         (scheme, flags): (&'static str, Vec<String>),
     ) -> Self {
         let executable = executable.to_owned();
-        let mut process = Self { executable, directory, ports, scheme, flags, child: None };
+        let mut process =
+            Self { executable, directory, ports, peer_url, scheme, flags, child: None };
         process.restart();
         process
     }
@@ -117,7 +134,7 @@ impl EtcdProcess {
             .arg(flag("listen-client-urls", &self.url()))
             .arg(flag("advertise-client-urls", &self.url()))
             .arg(flag("listen-peer-urls", &peer(self.ports)))
-            .arg(flag("initial-advertise-peer-urls", &peer(self.ports)))
+            .arg(flag("initial-advertise-peer-urls", &self.peer_url))
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -133,28 +150,14 @@ impl EtcdProcess {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// Calls its HTTP gateway (`/v3/kv/put`, ...) until it replies. Returns the body.
+    /// Its HTTP gateway, also across restarts.
+    pub fn gateway(&self) -> EtcdGateway {
+        EtcdGateway(self.ports[0])
+    }
+
+    /// See [`EtcdGateway::post`].
     pub fn post(&self, path: &str, body: &str) -> String {
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let call = || {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0]))?;
-            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-            stream.write_all(request.as_bytes())?;
-            let mut reply = String::new();
-            stream.read_to_string(&mut reply).map(|_| reply)
-        };
-        for _ in 0..600 {
-            match call() {
-                Ok(reply) if reply.starts_with("HTTP/1.1 ") => {
-                    return reply.split_once("\r\n\r\n").unwrap().1.to_owned();
-                }
-                _ => std::thread::sleep(Duration::from_millis(100)),
-            }
-        }
-        panic!("{path}: no reply");
+        self.gateway().post(path, body)
     }
 
     /// Sends SIGKILL and waits for the exit.
@@ -169,6 +172,53 @@ impl EtcdProcess {
     pub fn forget(&self) {
         assert!(self.child.is_none(), "it runs");
         std::fs::remove_dir_all(&self.directory).unwrap();
+    }
+}
+
+/// The HTTP gateway of a member.
+#[derive(Clone, Copy, Debug)]
+pub struct EtcdGateway(u16);
+
+impl EtcdGateway {
+    /// Calls it (`/v3/kv/put`, ...) until it replies. Returns the body.
+    ///
+    /// # Panics
+    /// Without a reply in a minute.
+    pub fn post(self, path: &str, body: &str) -> String {
+        for _ in 0..600 {
+            match self.try_post(path, body) {
+                Some(reply) => return reply,
+                None => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        panic!("{path}: no reply");
+    }
+
+    /// Calls it once. `None`: no reply.
+    pub fn try_post(self, path: &str, body: &str) -> Option<String> {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let call = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.0))?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).map(|_| reply)
+        };
+        let reply = call().ok().filter(|reply| reply.starts_with("HTTP/1.1 "))?;
+        Some(reply.split_once("\r\n\r\n")?.1.to_owned())
+    }
+
+    /// The member's id and that of its leader (0: none); `None`: it does not say.
+    pub fn ids(self) -> Option<(u64, u64)> {
+        let status = self.try_post("/v3/maintenance/status", "{}")?;
+        let number = |name: &str| {
+            let rest = status.split_once(&format!("\"{name}\":\""))?.1;
+            rest.split_once('"')?.0.parse().ok()
+        };
+        Some((number("member_id")?, number("leader").unwrap_or(0)))
     }
 }
 

@@ -5,8 +5,10 @@ use crate::{attach, attach_with, catch_up, config, etcds, soon, until_written};
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{Etcd, EtcdConfig};
 use ferrokube_storage::testing::{TextValues, commit, create, delete, key, text, write};
-use ferrokube_storage::{CommitError, Environment, OpenError, Prefix, Store, WatchError};
+use ferrokube_storage::{CommitError, Environment, Key, OpenError, Prefix, Store, WatchError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// In the JSON of etcd's gateway, keys and values are in base64.
 fn base64(bytes: &[u8]) -> String {
@@ -52,17 +54,7 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
         let path = directory.path().join("etcd");
         let etcd = EtcdProcess::start_with(&executable, &path, "http", &quota);
         let store = attach(&etcd).await;
-        let large = "x".repeat(300 << 10);
-        let mut written = Vec::new();
-        let refused = loop {
-            let object = key("configmaps", "ns", &format!("n{}", written.len()));
-            match commit(&store, create(&object, &large)).await {
-                Ok(_) => written.push(object),
-                Err(error) => break error,
-            }
-            assert!(written.len() < 100, "the quota holds");
-        };
-        assert!(matches!(refused, CommitError::DiskFull), "{refused:?}");
+        let written = fill(&store).await;
         assert!(!store.has_space());
         // Nothing is lost, here and for those that come; reads and deletes go on.
         catch_up(&store).await;
@@ -75,14 +67,125 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
         compact(&etcd, &store);
         etcd.post("/v3/maintenance/defragment", "{}");
         disarm(&etcd);
-        let object = key("configmaps", "ns", "after");
+        until_room(&store, &key("configmaps", "ns", "after")).await;
+        assert!(store.has_space() && store.get(&written[0]).is_some());
+    }
+}
+
+/// Fills an etcd with writes of a store.
+async fn fill(store: &Store) -> Vec<Key> {
+    let large = "x".repeat(300 << 10);
+    let mut written = Vec::new();
+    loop {
+        let object = key("configmaps", "ns", &format!("n{}", written.len()));
+        match commit(store, create(&object, &large)).await {
+            Ok(_) => written.push(object),
+            Err(CommitError::DiskFull) => return written,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(written.len() < 100, "the quota holds");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_07_a_full_etcd_is_compacted_and_read_past_revisions_of_others() {
+    for executable in EtcdProcess::executables() {
+        let directory = tempfile::tempdir().unwrap();
+        let quota = ["--quota-backend-bytes=4194304".to_owned()];
+        let path = directory.path().join("etcd");
+        let etcd = EtcdProcess::start_with(&executable, &path, "http", &quota);
+        let interval = Duration::from_millis(100);
+        let often = EtcdConfig { compaction_interval: interval, ..config(&etcd.url()) };
+        let store = attach(&etcd).await;
+        let foreign = [b"/other/a", b"/other/b", b"/other/c"];
+        for key in foreign {
+            put_foreign(&etcd, key, b"x");
+        }
+        let written = fill(&store).await;
+        let made = store.get(&written[0]).unwrap().revision;
+        put_foreign_until_refused(&etcd);
+        for key in foreign {
+            // A revision without an event here, and no room for a marker.
+            etcd.post("/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, base64(key)));
+            catch_up(&store).await;
+        }
+        // Whoever comes now can read, and compacts.
+        let other = attach_with(&often).await;
+        catch_up(&other).await;
+        assert!(written.iter().all(|object| other.get(object).is_some()));
+        soon(commit(&other, delete(&written[1]))).await.unwrap();
+        let at = format!(r#"{{"key":"{}","revision":"{made}"}}"#, base64(b"/registry/x"));
         soon(async {
-            while let Err(error) = commit(&store, write(&object, "1")).await {
-                assert!(matches!(error, CommitError::DiskFull | CommitError::Unavailable(_)));
+            while !etcd.post("/v3/kv/range", &at).contains("compacted") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
         .await;
-        assert!(store.has_space() && store.get(&written[0]).is_some());
+        etcd.post("/v3/maintenance/defragment", "{}");
+        disarm(&etcd);
+        until_room(&other, &key("configmaps", "ns", "after")).await;
+        catch_up(&store).await;
+        assert!(store.get(&written[0]).is_some() && store.get(&written[1]).is_none());
+    }
+}
+
+/// Writes small values outside of the prefix, until the alarm is raised for them, too.
+fn put_foreign_until_refused(etcd: &EtcdProcess) {
+    for number in 0..100_000 {
+        let key = base64(format!("/other/{number}").as_bytes());
+        let reply = etcd.post("/v3/kv/put", &format!(r#"{{"key":"{key}","value":"eA=="}}"#));
+        if reply.contains("space exceeded") {
+            return;
+        }
+    }
+    panic!("the quota holds");
+}
+
+/// Repeats a write until there is room.
+async fn until_room(store: &Store, object: &Key) {
+    soon(async {
+        while let Err(error) = commit(store, write(object, "1")).await {
+            assert!(matches!(error, CommitError::DiskFull | CommitError::Unavailable(_)));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_20_a_start_while_others_compact_without_a_pause_reads_everything() {
+    const OBJECTS: usize = 2500;
+    for (etcd, _directory) in etcds() {
+        let store = attach(&etcd).await;
+        let objects: Vec<Key> =
+            (0..OBJECTS).map(|number| key("configmaps", "ns", &format!("n{number}"))).collect();
+        for batch in objects.chunks(100) {
+            let commits = batch.iter().map(|object| commit(&store, create(object, "1")));
+            for done in futures::future::join_all(commits).await {
+                done.unwrap();
+            }
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (busy, over, hot) = (store.clone(), Arc::clone(&is_over), objects[0].clone());
+        let etcd = Arc::new(etcd);
+        let compactor = Arc::clone(&etcd);
+        let others = tokio::spawn(async move {
+            let mut count = 0_usize;
+            while !over.load(Ordering::Relaxed) {
+                commit(&busy, write(&hot, &count.to_string())).await.unwrap();
+                let (etcd, store) = (Arc::clone(&compactor), busy.clone());
+                tokio::task::spawn_blocking(move || compact(&etcd, &store)).await.unwrap();
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..3 {
+            let started = attach(&etcd).await;
+            catch_up(&started).await;
+            let prefix = Prefix::new("configmaps").unwrap();
+            assert_eq!(started.snapshot(&prefix).count(None, None), OBJECTS);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(soon(others).await.unwrap() > 0);
     }
 }
 

@@ -5,6 +5,7 @@
 mod faults;
 mod judged;
 mod proxy;
+mod tls;
 
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
@@ -48,8 +49,9 @@ fn etcds() -> Vec<(EtcdProcess, tempfile::TempDir)> {
     EtcdProcess::executables().iter().map(|executable| start(executable)).collect()
 }
 
+/// Reads at a current revision; on a busy machine that may take more than an attempt.
 async fn catch_up(store: &Store) {
-    store.barrier().unwrap().await.unwrap();
+    soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
