@@ -30,6 +30,7 @@ mod full_disk;
 mod garbage;
 mod hostile;
 mod image;
+mod judged;
 mod kill9;
 mod kubectl;
 mod language;

@@ -60,6 +60,8 @@ impl JudgedEvent {
 pub enum Acknowledgement {
     /// It happened, at this revision.
     Written(Revision),
+    /// It happened; its client was not told where, as for a delete over HTTP.
+    Done,
     /// It did not happen.
     Refused,
     /// Nobody said.
@@ -149,7 +151,8 @@ impl ClientRecorder {
     pub fn counts(&self) -> [usize; 3] {
         let record = self.0.lock();
         let is_written = |operation: &&ClientOperation| {
-            matches!(operation.act, Act::Write { outcome: Acknowledgement::Written(_), .. })
+            use Acknowledgement::{Done, Written};
+            matches!(operation.act, Act::Write { outcome: Written(_) | Done, .. })
         };
         let is_read = |operation: &&ClientOperation| matches!(operation.act, Act::Read(_));
         let events = record.watches.iter().map(|watch| watch.events.len());
@@ -164,9 +167,10 @@ impl ClientRecorder {
     pub fn violations(&self, history: &[JudgedEvent]) -> Vec<String> {
         let record = self.0.lock();
         let mut judge = Judge::new(history);
-        judge.check_origin(&record.operations);
-        judge.check_writes(&record.operations);
-        judge.check_times(&record.operations);
+        let operations = judge.located(&record.operations);
+        judge.check_origin(&operations);
+        judge.check_writes(&operations);
+        judge.check_times(&operations);
         for watch in &record.watches {
             judge.check_watch(history, watch);
         }
@@ -204,6 +208,32 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// The operations, with the revisions of writes whose clients were not told: such a write
+    /// follows what its guard required.
+    fn located(&mut self, operations: &[ClientOperation]) -> Vec<ClientOperation> {
+        let mut located = operations.to_vec();
+        for operation in &mut located {
+            let Act::Write { text, guard, outcome: outcome @ Acknowledgement::Done } =
+                &mut operation.act
+            else {
+                continue;
+            };
+            let states = self.of(&operation.key);
+            let after = match guard {
+                Some(guard) => states.iter().position(|event| event.revision == *guard),
+                None => None,
+            };
+            let next = after.and_then(|at| states.get(at + 1)).filter(|next| next.text == *text);
+            match next.map(|next| next.revision) {
+                Some(revision) => *outcome = Acknowledgement::Written(revision),
+                None => {
+                    self.violations.push(format!("an acknowledged write is lost: {operation:?}"))
+                }
+            }
+        }
+        located
+    }
+
     /// Every value was written once, by a client that was not refused.
     fn check_origin(&mut self, operations: &[ClientOperation]) {
         let mut writers: BTreeMap<&str, Acknowledgement> = BTreeMap::new();
@@ -221,7 +251,7 @@ impl<'a> Judge<'a> {
                         format!("acknowledged at {revision}, but at another revision: {event:?}")
                     });
                 }
-                Some(Acknowledgement::Unknown) => {}
+                Some(Acknowledgement::Unknown | Acknowledgement::Done) => {}
                 Some(Acknowledgement::Refused) => {
                     self.violations.push(format!("a refused write was applied: {event:?}"));
                 }

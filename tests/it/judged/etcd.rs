@@ -1,0 +1,230 @@
+//! Two API servers on an etcd of three members, of which one fails at a time, while the history is
+//! compacted up to where this test has read it.
+
+use super::clients::{JudgedClients, OWN, ServerSlot, object_key};
+use super::{PATIENCE, wished};
+use crate::FERROKUBE;
+use ferrokube_etcd::testing::{EtcdGateway, EtcdProcess, PeerNetwork};
+use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
+use ferrokube_storage::Revision;
+use ferrokube_storage::remote::{FeedItem, RemoteChange, RemoteEngine};
+use ferrokube_storage::testing::JudgedEvent;
+use ferrokube_testkit::{Cluster, Launch, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+const PREFIX: &str = "/registry/configmaps/default/";
+const COMPACTION: Duration = Duration::from_millis(100);
+
+/// What happens to a member, or to an API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClusterFault {
+    KillMember,
+    CutOffLeader,
+    PauseMember,
+    PauseServer,
+    KillLeader,
+    CutOffMember,
+    PauseLeader,
+    KillServer,
+}
+
+const FAULTS: [ClusterFault; 8] = [
+    ClusterFault::KillMember,
+    ClusterFault::CutOffLeader,
+    ClusterFault::PauseMember,
+    ClusterFault::PauseServer,
+    ClusterFault::KillLeader,
+    ClusterFault::CutOffMember,
+    ClusterFault::PauseLeader,
+    ClusterFault::KillServer,
+];
+
+/// The history, read straight from etcd.
+pub(super) struct EtcdHistory {
+    events: mpsc::UnboundedReceiver<(Revision, Vec<JudgedEvent>)>,
+    /// Everything up to here was read.
+    position: Arc<AtomicU64>,
+    _engine: Etcd,
+}
+
+impl EtcdHistory {
+    pub(super) async fn new(servers: Vec<String>) -> Self {
+        let engine = Etcd::new(&EtcdConfig {
+            servers,
+            prefix: "/registry".to_owned(),
+            places: &[],
+            tls: EtcdTls::default(),
+            compaction_interval: Duration::ZERO,
+            remembered: None,
+        });
+        let engine = engine.unwrap();
+        let mut feed = engine.open();
+        let (sender, events) = mpsc::unbounded_channel();
+        let position = Arc::new(AtomicU64::new(0));
+        let started = async { while !matches!(feed.next().await, FeedItem::State { .. }) {} };
+        tokio::time::timeout(PATIENCE, started).await.expect("etcd answers");
+        let reached = Arc::clone(&position);
+        tokio::spawn(async move {
+            loop {
+                let (revision, changes) = match feed.next().await {
+                    FeedItem::State { .. } => panic!("the history has a gap"),
+                    FeedItem::Changes { revision, changes } => (revision, changes),
+                    FeedItem::Lost(_) => continue,
+                    FeedItem::Failed(why) => panic!("{why}"),
+                };
+                let events = changes.iter().filter_map(judged).collect();
+                if sender.send((revision, events)).is_err() {
+                    return;
+                }
+                reached.store(revision.0, Ordering::Release);
+            }
+        });
+        Self { events, position, _engine: engine }
+    }
+
+    pub(super) async fn until(mut self, last: Revision) -> Vec<JudgedEvent> {
+        let mut all = Vec::new();
+        loop {
+            let (revision, events) = self.events.recv().await.expect("the feed goes on");
+            all.extend(events);
+            if revision >= last {
+                return all;
+            }
+        }
+    }
+}
+
+fn judged(change: &RemoteChange) -> Option<JudgedEvent> {
+    let name = change.key.strip_prefix(PREFIX).filter(|name| name.starts_with(OWN))?;
+    let text = change.value.as_ref().map(|value| {
+        let object: Value = serde_json::from_slice(value).unwrap();
+        object["data"]["v"].as_str().unwrap().to_owned()
+    });
+    Some(JudgedEvent { key: object_key(name), revision: change.revision, text })
+}
+
+/// Compacts to where the history was read, by whichever member answers.
+fn start_compactor(members: Vec<EtcdGateway>, position: Arc<AtomicU64>) -> AbortHandle {
+    tokio::spawn(async move {
+        for round in 0_usize.. {
+            tokio::time::sleep(COMPACTION).await;
+            let revision = position.load(Ordering::Acquire);
+            let (member, body) =
+                (members[round % members.len()], format!("{{\"revision\":\"{revision}\"}}"));
+            let call = move || member.try_post("/v3/kv/compaction", &body);
+            let _ = tokio::task::spawn_blocking(call).await;
+        }
+    })
+    .abort_handle()
+}
+
+/// All processes.
+struct JudgedCluster {
+    members: Vec<EtcdProcess>,
+    network: PeerNetwork,
+    servers: Vec<Cluster>,
+    slots: Vec<ServerSlot>,
+}
+
+impl JudgedCluster {
+    async fn new(executable: &Path, directory: &Path) -> Self {
+        let network = PeerNetwork::new(3).await;
+        let members = EtcdProcess::cluster_on(&network, executable, directory);
+        let urls: Vec<String> = members.iter().map(EtcdProcess::url).collect();
+        let flags = [
+            format!("--etcd-servers={}", urls.join(",")),
+            // Compaction is this test's.
+            "--etcd-compaction-interval=0".to_owned(),
+        ];
+        let start = || {
+            let launch = Launch::new(FERROKUBE).role("apiserver");
+            flags.iter().fold(launch, |launch, flag| launch.flag(flag)).start().unwrap()
+        };
+        let servers = vec![start(), start()];
+        let slot = |server: &Cluster| ServerSlot::new(server.admin().unwrap());
+        let slots = servers.iter().map(slot).collect();
+        Self { members, network, servers, slots }
+    }
+
+    /// The leader, and a member that follows it, with their ids.
+    async fn roles(&self) -> [(usize, u64); 2] {
+        let gateways: Vec<EtcdGateway> = self.members.iter().map(EtcdProcess::gateway).collect();
+        let gateways = &gateways;
+        wait_until("the members agree on a leader", PATIENCE, || async move {
+            let ids: Vec<(u64, u64)> =
+                gateways.iter().map(|member| member.ids().unwrap_or_default()).collect();
+            let leader = ids.iter().position(|(id, leader)| *id != 0 && id == leader);
+            let agreed = leader.filter(|leader| ids.iter().all(|(_, of)| *of == ids[*leader].0));
+            let leader = agreed.ok_or_else(|| format!("{ids:?}"))?;
+            let follower = (leader + 1) % ids.len();
+            Ok([(leader, ids[leader].0), (follower, ids[follower].0)])
+        })
+        .await
+    }
+
+    async fn suffer(&mut self, fault: ClusterFault, round: usize, clients: &JudgedClients) {
+        let [leader, follower] = self.roles().await;
+        let server = round % self.servers.len();
+        match fault {
+            ClusterFault::KillMember => self.members[follower.0].kill(),
+            ClusterFault::KillLeader => self.members[leader.0].kill(),
+            ClusterFault::CutOffMember => self.network.cut_off(follower.0, follower.1),
+            ClusterFault::CutOffLeader => self.network.cut_off(leader.0, leader.1),
+            ClusterFault::PauseMember => self.members[follower.0].pause(true),
+            ClusterFault::PauseLeader => self.members[leader.0].pause(true),
+            ClusterFault::PauseServer => self.servers[server].signal(Signal::STOP).unwrap(),
+            ClusterFault::KillServer => self.servers[server].kill().unwrap(),
+        }
+        clients.progress(10).await;
+        match fault {
+            ClusterFault::KillMember => self.members[follower.0].restart(),
+            ClusterFault::KillLeader => self.members[leader.0].restart(),
+            ClusterFault::CutOffMember | ClusterFault::CutOffLeader => self.network.heal(),
+            ClusterFault::PauseMember => self.members[follower.0].pause(false),
+            ClusterFault::PauseLeader => self.members[leader.0].pause(false),
+            ClusterFault::PauseServer => self.servers[server].signal(Signal::CONT).unwrap(),
+            ClusterFault::KillServer => {
+                self.servers[server].restart().unwrap();
+                self.slots[server].set(self.servers[server].admin().unwrap());
+            }
+        }
+        clients.progress(10).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_15_servers_agree_with_the_history_whatever_fails() {
+    let rounds = wished("FERROKUBE_JUDGED_ROUNDS");
+    for (index, executable) in EtcdProcess::executables().iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut setup = JudgedCluster::new(executable, directory.path()).await;
+        let truth = EtcdHistory::new(setup.members.iter().map(EtcdProcess::url).collect()).await;
+        let gateways = setup.members.iter().map(EtcdProcess::gateway).collect();
+        let compactor = start_compactor(gateways, Arc::clone(&truth.position));
+        let clients = JudgedClients::start(&setup.slots);
+        clients.progress(10).await;
+        let mut count = 0;
+        for round in 0..rounds.unwrap_or(1) {
+            // In a short run each version has half of the faults.
+            let faults = FAULTS.iter().enumerate();
+            for (_, fault) in faults.filter(|(at, _)| rounds.is_some() || at % 2 == index % 2) {
+                setup.suffer(*fault, round, &clients).await;
+                count += 1;
+            }
+        }
+        compactor.abort();
+        let recorder = clients.recorder.clone();
+        let violations = clients.finish(async |last| truth.until(last).await).await;
+        assert!(violations.is_empty(), "{violations:#?}");
+        let [writes, reads, events] = recorder.counts();
+        println!("{count} faults, {writes} writes, {reads} reads, {events} events");
+        assert!(writes > count && reads > count && events > count, "{writes} {reads} {events}");
+    }
+}
