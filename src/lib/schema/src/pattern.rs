@@ -1,65 +1,21 @@
 //! Regular expressions with RE2's syntax, and the formats of strings, also for use by other crates.
 
-use ferrokube_apimachinery::work;
-use regex::{Regex, RegexBuilder};
+mod expression;
+mod program;
+#[cfg(test)]
+mod tests;
+
 use std::iter::Peekable;
 use std::str::Chars;
+
+pub use expression::{Expression, compile, compile_within};
+pub use program::StepsExhausted;
 
 pub use crate::validate::fits_format;
 
 /// Parses a duration in words, as `format: duration` allows: `2 days`. In nanoseconds.
 pub fn worded_duration(text: &str) -> Option<i64> {
     crate::validate::worded_duration(text)
-}
-
-/// Max bytes of a compiled pattern.
-const MAX_PATTERN: usize = 1 << 20;
-
-/// Size limits to try in turn: most patterns are small, and the smallest limit that fits is
-/// charged.
-const SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, MAX_PATTERN];
-
-/// Compiles a pattern and charges its compiled size to `room`: the text says little, `(a{99}){99}`
-/// is short.
-///
-/// # Errors
-/// A message: the text is invalid or too large.
-pub fn compile_within(text: &str, room: &mut usize) -> Result<Regex, String> {
-    let translated = translate(text);
-    for size in SIZES {
-        *room =
-            room.checked_sub(size).ok_or("the patterns of the schema are too large together")?;
-        work::count(size);
-        match builder(&translated, size).build() {
-            Ok(regex) => return Ok(regex),
-            Err(regex::Error::CompiledTooBig(_)) if size < MAX_PATTERN => *room += size,
-            Err(error) => return Err(explain(text, &error)),
-        }
-    }
-    Err("expression too large".to_owned())
-}
-
-fn builder(translated: &str, size: usize) -> RegexBuilder {
-    let mut builder = RegexBuilder::new(translated);
-    builder.size_limit(size).dfa_size_limit(MAX_PATTERN).nest_limit(100);
-    builder
-}
-
-/// Compiles a pattern.
-///
-/// # Errors
-/// The text is invalid or too large.
-pub fn compile(text: &str) -> Result<Regex, regex::Error> {
-    builder(&translate(text), MAX_PATTERN).build()
-}
-
-/// Why a text is not a regular expression, in RE2's words.
-pub fn explain(text: &str, error: &regex::Error) -> String {
-    let told = match error {
-        regex::Error::CompiledTooBig(_) => "expression too large".to_owned(),
-        other => sentence(text, &other.to_string()),
-    };
-    format!("error parsing regexp: {told}")
 }
 
 /// Extracts the message from the parser's output: the expression, a line that points at the error,
@@ -188,57 +144,4 @@ fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     out.push_str(&regex::escape(literal));
     let skipped = literal.chars().count() + if literal.len() < rest.len() { 2 } else { 0 };
     (0..skipped).for_each(|_| _ = chars.next());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::compile;
-
-    #[test]
-    fn patterns_match_as_in_re2() {
-        let found = |pattern: &str, text: &str| {
-            compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text)
-        };
-        let yes = [
-            (r"^\d+$", "12"),
-            (r"^[\d.]+$", "1.2"),
-            (r"^[^\s]+$", "ab"),
-            (r"^[[:alpha:]]+$", "ab"),
-            (r"^[a[b]+$", "[a"),
-            (r"^[]a]+$", "]a"),
-            (r"^[a&&b]+$", "&"),
-            (r"(?i)^ABC$", "abc"),
-            (r"^\p{Greek}+$", "\u{3b1}"),
-            (r"\bfoo\b", "a foo b"),
-            (r"^\Qa.b\E$", "a.b"),
-            (r"^[\w-]+$", "a-b"),
-            (r"^[a~~]$", "~"),
-            (r"^\x41$", "A"),
-        ];
-        for (pattern, text) in yes {
-            assert!(found(pattern, text), "{pattern} {text}");
-        }
-        let no = [
-            (r"^\d+$", "\u{661}"),
-            (r"^\w+$", "\u{e9}"),
-            (r"^\D$", "1"),
-            (r"^[\W]$", "a"),
-            (r"^\Qa.b\E$", "axb"),
-            (r"^\s$", "\u{a0}"),
-        ];
-        for (pattern, text) in no {
-            assert!(!found(pattern, text), "{pattern} {text}");
-        }
-        for bad in [
-            "(",
-            "[",
-            "a{2,1}",
-            r"\p{None}",
-            "(?=a)",
-            r"(a)\1",
-            "((((a{1000}){1000}){1000}){1000})",
-        ] {
-            assert!(compile(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -5,14 +5,15 @@ use crate::cost::{Meter, traversal};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::{Answer, Value};
-use ferrokube_schema::pattern;
-use regex::Regex;
+use ferrokube_schema::pattern::{self, Expression, StepsExhausted};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Max cached patterns per thread.
 const KEPT: usize = 128;
+/// Steps of a match, each of some nanoseconds, for a unit of cost.
+const STEPS: u64 = 64;
 
 /// A step per character, times the pattern's size.
 fn search(sizes: &[u64]) -> u64 {
@@ -72,40 +73,54 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ///
 /// # Errors
 /// The pattern is invalid or too large.
-pub(crate) fn compile(source: &str) -> Result<Regex, Failure> {
+pub(crate) fn compile(source: &str) -> Result<Expression, Failure> {
     thread_local! {
-        static COMPILED: RefCell<HashMap<Box<str>, Regex>> = RefCell::default();
+        static COMPILED: RefCell<HashMap<Box<str>, Expression>> = RefCell::default();
     }
     COMPILED.with_borrow_mut(|compiled| {
         if let Some(known) = compiled.get(source) {
             return Ok(known.clone());
         }
-        let regex = pattern::compile(source)
-            .map_err(|error| Failure::Failed(pattern::explain(source, &error)))?;
+        let expression = pattern::compile(source).map_err(Failure::Failed)?;
         if compiled.len() >= KEPT {
             compiled.clear();
         }
-        compiled.insert(source.into(), regex.clone());
-        Ok(regex)
+        compiled.insert(source.into(), expression.clone());
+        Ok(expression)
     })
 }
 
-fn matches<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+/// Searches, and charges what takes longer than its estimated cost.
+fn charged<T>(
+    meter: &mut Meter,
+    search: impl FnOnce(&mut u64) -> Result<T, StepsExhausted>,
+) -> Result<T, Failure> {
+    let granted = meter.left().saturating_mul(STEPS);
+    let mut steps = granted;
+    let found = search(&mut steps).map_err(|StepsExhausted| Failure::Budget);
+    meter.spend((granted - steps) / STEPS)?;
+    found
+}
+
+fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
-    Ok(Value::Bool(compile(pattern)?.is_match(text)))
+    let expression = compile(pattern)?;
+    charged(meter, |steps| expression.is_match(text, steps)).map(Value::Bool)
 }
 
 /// [`compile`] with the error prefix of `find`.
-fn compile_search(source: &str) -> Result<Regex, Failure> {
+fn compile_search(source: &str) -> Result<Expression, Failure> {
     compile(source).map_err(|failure| Failure::Failed(format!("Illegal regex: {failure}")))
 }
 
-fn find<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn find<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
-    Ok(Value::text(compile_search(pattern)?.find(text).map_or("", |found| found.as_str())))
+    let expression = compile_search(pattern)?;
+    let found = charged(meter, |steps| expression.find_at(text, 0, steps))?;
+    Ok(Value::text(found.map_or("", |found| &text[found])))
 }
 
-fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn find_all<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (text, pattern, most) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
         [Value::String(text), Value::String(pattern), Value::Int(most)] => {
@@ -113,8 +128,7 @@ fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         }
         _ => return no_overload(),
     };
-    let regex = compile_search(pattern)?;
-    Ok(Value::list(
-        regex.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect(),
-    ))
+    let expression = compile_search(pattern)?;
+    let found = charged(meter, |steps| expression.find_all(text, most, steps))?;
+    Ok(Value::list(found.into_iter().map(|found| Value::text(&text[found])).collect()))
 }

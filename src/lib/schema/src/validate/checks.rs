@@ -1,10 +1,9 @@
 //! Value validations as data.
 
 use super::composition;
-use crate::pattern::{compile, compile_within};
+use crate::pattern::{Expression, StepsExhausted, compile, compile_within};
 use crate::schema::Node;
 use ferrokube_apimachinery::document::{Map, Number, Value, json};
-use regex::Regex;
 use std::sync::{Arc, OnceLock};
 
 /// Value validations of a node, loaded from a custom resource's schema.
@@ -56,7 +55,7 @@ pub struct Checks {
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Arc<str>,
-    regex: OnceLock<Option<Regex>>,
+    expression: OnceLock<Option<Expression>>,
 }
 
 impl Pattern {
@@ -66,7 +65,7 @@ impl Pattern {
     /// The text is not a regular expression, or compiles to too much.
     pub fn new(text: &str, room: &mut usize) -> Result<Self, String> {
         compile_within(text, room)?;
-        Ok(Self { text: text.into(), regex: OnceLock::new() })
+        Ok(Self { text: text.into(), expression: OnceLock::new() })
     }
 
     /// The pattern as given.
@@ -74,12 +73,15 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it matches anywhere in a text.
-    pub fn matches(&self, text: &str) -> bool {
-        self.regex
-            .get_or_init(|| compile(&self.text).ok())
-            .as_ref()
-            .is_none_or(|regex| regex.is_match(text))
+    /// Whether it matches anywhere in a text. Charges what takes long to `steps`.
+    ///
+    /// # Errors
+    /// The steps are used up.
+    pub fn matches(&self, text: &str, steps: &mut u64) -> Result<bool, StepsExhausted> {
+        match self.expression.get_or_init(|| compile(&self.text).ok()) {
+            Some(expression) => expression.is_match(text, steps),
+            None => Ok(true),
+        }
     }
 }
 

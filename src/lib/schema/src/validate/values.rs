@@ -1,11 +1,13 @@
 //! Value validations of custom resources.
 
+use super::checks::Pattern;
 use super::composition;
 use super::embedded;
 use super::formats;
 use super::numbers;
 use super::path::Path;
 use crate::apply::element;
+use crate::pattern::StepsExhausted;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Shown, quote};
@@ -16,6 +18,8 @@ use std::fmt::Display;
 /// Max schema nodes checked against the values of one object: compositions check many per value.
 /// About 300 ms, and five times what the largest object without compositions takes.
 const MAX_STEPS: usize = 2_000_000;
+/// Steps of matching a pattern that take as long as checking a node.
+const MATCH_STEPS: u64 = 32;
 /// kube-apiserver's path of errors about the whole object.
 const NO_PATH: &str = "<nil>";
 
@@ -472,11 +476,22 @@ impl<'a> ErrorCollector<'a> {
             ));
         } else if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
             self.invalid(path, text, format_args!("should be at least {bound} chars long"));
-        } else if let Some(pattern) =
-            checks.pattern.as_ref().filter(|pattern| !pattern.matches(text))
+        } else if let Some(pattern) = &checks.pattern
+            && !self.matches(pattern, text)
         {
             self.invalid(path, text, format_args!("should match '{}'", pattern.as_str()));
         }
+    }
+
+    /// Whether a pattern matches, within the step budget.
+    fn matches(&mut self, pattern: &Pattern, text: &str) -> bool {
+        let mut steps = self.left as u64 * MATCH_STEPS;
+        let matches = pattern.matches(text, &mut steps);
+        self.left = match matches {
+            Ok(_) => usize::try_from(steps / MATCH_STEPS).unwrap_or(self.left),
+            Err(StepsExhausted) => 0,
+        };
+        matches.unwrap_or(false)
     }
 }
 
