@@ -119,14 +119,15 @@ async fn work(
     let (leading, is_leading) = watch::channel(false);
     let (trigger, shutdown) = ShutdownTrigger::new();
     let server = listen(&flags)?;
-    tracing::info!(address = %server.local_address(), "listening for health and metrics");
+    let address = server.local_address();
+    tracing::info!(%address, "listening for health and metrics");
     let handler = HealthHandler { is_leading, gates: gates.clone() };
     let serving = tokio::spawn(server.serve(Arc::new(handler), shutdown.clone()));
     let mut manager = ControllerManager::builder(connection)
         .controllers(flags.controllers)
         .root_ca(root_ca)
         .gates(gates)
-        .component(format!("{}:{}", host(), flags.secure_port))
+        .component(component(address.port()))
         .counted_as(ferrokube_admission::quota::names)
         .signer(flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))));
     if flags.leader_elect {
@@ -173,6 +174,11 @@ fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
 fn host() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     host.trim().to_owned()
+}
+
+/// Whether it is a canary depends on this name: the same after a restart if its port is.
+fn component(port: u16) -> String {
+    format!("{}:{port}", host())
 }
 
 /// Unique among managers: host name, process id, and a random part in case process ids are reused.

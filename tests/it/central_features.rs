@@ -2,6 +2,7 @@
 
 use crate::FERROKUBE;
 use crate::controllers::ManagerProcess;
+use ferrokube_features::transition::is_canary;
 use ferrokube_testkit::{BOUND, Cluster, Launch, wait_until};
 use serde_json::json;
 
@@ -91,4 +92,72 @@ async fn f06_f17_the_api_switches_running_processes() {
             assert_eq!(made.text.contains("trace.kubernetes.io"), enabled, "{}", made.text);
         }
     }
+}
+
+/// Name of a manager among its like: host and port.
+async fn component(manager: &ManagerProcess) -> String {
+    let port = wait_until("the manager listens", BOUND, || async {
+        let log = manager.log();
+        let line = log.lines().find(|line| line.contains("listening for health and metrics"));
+        let address = line.and_then(|line| line.split("address=").nth(1));
+        let port = address.and_then(|text| text.split([' ', '"']).next()?.rsplit(':').next());
+        port.map(str::to_owned).ok_or(log.clone())
+    })
+    .await;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    format!("{}:{port}", host.trim())
+}
+
+#[tokio::test]
+async fn f19_a_canary_is_on_in_some_processes_first() {
+    let cluster = server(&["--feature-gates=FeatureAPI=true", "--dynamic-features=LogTracking"]);
+    let logs = tempfile::tempdir().unwrap();
+    let managers = ["one", "two", "three"].map(|name| manager(&cluster, &logs, name));
+    let mut components = Vec::new();
+    for manager in &managers {
+        components.push(component(manager).await);
+    }
+    let chosen = |percent| {
+        let of = |name: &String| is_canary(name, "LogTracking", percent);
+        components.iter().map(of).collect::<Vec<bool>>()
+    };
+    // Some of them, unless all have the same hash.
+    let percent = (1..100).find(|percent| chosen(*percent).contains(&true)).unwrap();
+    let chosen = chosen(percent);
+    let admin = cluster.admin().unwrap();
+    let set = |spec: serde_json::Value| {
+        let admin = &admin;
+        async move {
+            let patched = admin.merge(LOG_TRACKING, &json!({ "spec": spec })).await.unwrap();
+            assert_eq!(patched.status, 200, "{}", patched.text);
+        }
+    };
+    let state = |wanted: &'static str| {
+        let admin = &admin;
+        wait_until(wanted, BOUND, move || async move {
+            let feature = admin.get(LOG_TRACKING).await.unwrap();
+            let is_wanted = feature.body["status"]["state"] == wanted;
+            if is_wanted { Ok(()) } else { Err(feature.text) }
+        })
+    };
+    set(json!({"desired": "Disabled"})).await;
+    state("Off").await;
+    for manager in &managers {
+        follows(manager, false, 1).await;
+    }
+    set(json!({"desired": "Enabled", "canaryPercent": percent})).await;
+    state("TurningOn").await;
+    for (manager, _) in managers.iter().zip(&chosen).filter(|(_, chosen)| **chosen) {
+        follows(manager, true, 1).await;
+    }
+    for (manager, _) in managers.iter().zip(&chosen).filter(|(_, chosen)| !**chosen) {
+        follows(manager, true, 0).await;
+    }
+    let held = admin.get(LOG_TRACKING).await.unwrap();
+    assert_eq!(held.body["status"]["state"], "TurningOn", "{}", held.text);
+    set(json!({"canaryPercent": null})).await;
+    for manager in &managers {
+        follows(manager, true, 1).await;
+    }
+    state("On").await;
 }

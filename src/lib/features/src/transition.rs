@@ -14,6 +14,9 @@ use std::time::Duration;
 /// may report the old value.
 pub const WAIT_FOR_USES: &str = "WaitForUses";
 
+/// Between looks whether the old value is still in use that was reported when a feature was off.
+pub const RECHECK: Duration = Duration::from_secs(600);
+
 /// Reported values that an object holds at most: two for each version there could be.
 pub const MAX_USES: usize = 32;
 
@@ -222,7 +225,7 @@ impl TransitionRecord {
     /// The next step of a server that leads.
     pub fn next(&self, view: &TransitionView<'_>) -> TransitionStep {
         if self.state == FeatureState::stable(view.desired) {
-            return TransitionStep::Rest;
+            return self.rest(view);
         }
         if self.state != FeatureState::turning(view.desired) {
             return TransitionStep::Write(self.turned(view));
@@ -237,6 +240,24 @@ impl TransitionRecord {
             Some(task) if task != WAIT_FOR_USES => TransitionStep::Run(task.clone()),
             // An object that lost its last task waits all the same.
             _ => self.wait_for_uses(view),
+        }
+    }
+
+    /// A value that was reported too late: the feature is off, and a component that was away, or
+    /// has another command line, has it on.
+    pub fn late_use(&self) -> Option<&FeatureUse> {
+        let uses = if self.state == FeatureState::Off { self.uses.as_slice() } else { &[] };
+        uses.iter().find(|found| found.enabled)
+    }
+
+    /// Entries are only ever added: those of late components are cleared now and then, and come
+    /// back if they still hold.
+    fn rest(&self, view: &TransitionView<'_>) -> TransitionStep {
+        match self.late_use() {
+            Some(_) if view.observed >= RECHECK => {
+                TransitionStep::Write(Self { uses: Vec::new(), ..self.clone() })
+            }
+            _ => TransitionStep::Rest,
         }
     }
 
@@ -382,6 +403,21 @@ mod tests {
         let TransitionStep::Blocked(blocker, Some(next)) = record.next(&over) else { panic!() };
         assert_eq!(blocker.to_string(), "a component of version 1.36 has it on");
         assert!(next.uses.is_empty() && next.evaluating && next.state == record.state);
+    }
+
+    #[test]
+    fn f10_a_report_after_the_end_is_looked_at_again() {
+        let off = TransitionRecord { uses: vec![used(false)], ..TransitionRecord::initial(false) };
+        let at = |observed| TransitionView { observed, ..view(false, &[], &[]) };
+        assert_eq!((off.late_use(), off.next(&at(RECHECK))), (None, TransitionStep::Rest));
+        let late = TransitionRecord { uses: vec![used(false), used(true)], ..off };
+        assert_eq!(late.late_use(), Some(&used(true)));
+        assert_eq!(late.next(&at(RECHECK / 2)), TransitionStep::Rest);
+        let TransitionStep::Write(next) = late.next(&at(RECHECK)) else { panic!("not cleared") };
+        assert!(next.uses.is_empty() && next.state == FeatureState::Off && !next.evaluating);
+        assert_eq!(next.next(&at(RECHECK)), TransitionStep::Rest);
+        let on = TransitionRecord { state: FeatureState::On, ..late };
+        assert_eq!(on.late_use(), None, "on in some components only is no remnant");
     }
 
     /// A component that lies can hold a transition, but not end one early.

@@ -1,6 +1,6 @@
 //! The leader's steps for one feature: records of the state machine are stored, tasks run.
 
-use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus};
+use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus, UsesBlock};
 use super::stats::transition_time;
 use super::sweep::{RemainingObjects, Sweep, SweepProgress, count, verify};
 use super::{FeatureFlow, FeatureFunction, RETRY};
@@ -8,7 +8,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::FeatureTask;
 use ferrokube_features::transition::{
-    FeatureState, ServerReport, TransitionRecord, TransitionStep, TransitionView,
+    Blocker, FeatureState, RECHECK, ServerReport, TransitionRecord, TransitionStep, TransitionView,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,11 +93,21 @@ impl FeatureFlow {
         }
         let mut wake = None;
         match step {
-            TransitionStep::Rest => wake = self.rest(facts, &mut status),
+            TransitionStep::Rest => {
+                let recheck = record.late_use().map(|_| since + RECHECK);
+                wake = self.rest(facts, &mut status).into_iter().chain(recheck).min();
+            }
             TransitionStep::Write(next) => self.advance(&mut status, next),
-            TransitionStep::Wait(left) => wake = Some(Instant::now() + left),
+            TransitionStep::Wait(left) => {
+                // Only its end shows whether what blocked it still does.
+                status.uses_block = UsesBlock::AsStored;
+                wake = Some(Instant::now() + left);
+            }
             TransitionStep::Blocked(blocker, next) => {
                 status.blocked = Some(blocker.to_string());
+                if matches!(blocker, Blocker::Use(_) | Blocker::Full) {
+                    status.uses_block = UsesBlock::Now;
+                }
                 if let Some(next) = next {
                     self.advance(&mut status, next);
                 }

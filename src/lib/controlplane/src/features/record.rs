@@ -3,7 +3,7 @@
 use super::sweep::RemainingObjects;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::time::rfc3339_seconds;
-use ferrokube_features::transition::{FeatureState, FeatureUse, TransitionRecord};
+use ferrokube_features::transition::{Blocker, FeatureState, FeatureUse, TransitionRecord};
 use ferrokube_features::{FeatureTask, Gates, KubernetesVersion};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -161,12 +161,26 @@ pub(super) enum ObjectCensus {
     Counted(Option<RemainingObjects>),
 }
 
+/// Whether reported values block a transition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum UsesBlock {
+    #[default]
+    No,
+    Now,
+    /// They are being evaluated again.
+    AsStored,
+}
+
+/// Reason of the condition `Blocked` while reported values are why.
+const OLD_VALUE: &str = "OldValueReported";
+
 /// A status to be written.
 pub(super) struct FeatureStatus<'a> {
     facts: &'a FeatureFacts,
     version: KubernetesVersion,
     pub(super) record: TransitionRecord,
     pub(super) blocked: Option<String>,
+    pub(super) uses_block: UsesBlock,
     pub(super) dangling: Option<RemainingObjects>,
     pub(super) census: ObjectCensus,
     /// A server that is configured with another value.
@@ -184,6 +198,7 @@ impl<'a> FeatureStatus<'a> {
             version: gates.version(),
             record,
             blocked: None,
+            uses_block: UsesBlock::No,
             dangling: None,
             census: ObjectCensus::Unknown,
             disagreeing: None,
@@ -243,9 +258,16 @@ impl<'a> FeatureStatus<'a> {
     fn conditions(&self, document: &Document, now: SystemTime) -> Vec<Value> {
         let record = &self.record;
         let turning = record.state.is_turning();
+        let stored = (self.uses_block == UsesBlock::AsStored)
+            .then(|| self.stored(document, "Blocked"))
+            .flatten()
+            .filter(|(_, reason, _)| reason == OLD_VALUE);
         let blocked = match (&self.blocked, turning || self.facts.gate.is_none()) {
+            (Some(why), true) if self.uses_block == UsesBlock::Now => {
+                (true, OLD_VALUE.to_owned(), why.clone())
+            }
             (Some(why), true) => (true, "Waiting".to_owned(), why.clone()),
-            _ => (false, "NotBlocked".to_owned(), String::new()),
+            _ => stored.unwrap_or((false, "NotBlocked".to_owned(), String::new())),
         };
         let upgrade = match turning {
             true => (false, "InTransition".to_owned(), format!("the feature is {}", record.state)),
@@ -292,15 +314,22 @@ impl<'a> FeatureStatus<'a> {
         Some((text(old, "status") == "True", text(old, "reason"), text(old, "message")))
     }
 
+    /// Who has it on although it is off.
+    fn late_use(&self) -> Option<String> {
+        self.record.late_use().map(|used| Blocker::Use(used.clone()).to_string())
+    }
+
     /// `None`: as stored.
     fn dangling(&self) -> Option<Verdict> {
         let remain = |remaining: &RemainingObjects| {
             Some((true, "ObjectsRemain".to_owned(), remaining.to_string()))
         };
         let is_off = self.record.state == FeatureState::Off;
+        let late = self.late_use().map(|why| (true, "UsesRemain".to_owned(), why));
         match (&self.dangling, &self.census) {
             (Some(remaining), _) => remain(remaining),
             (None, ObjectCensus::Counted(Some(remaining))) if is_off => remain(remaining),
+            _ if late.is_some() => late,
             (None, ObjectCensus::Unknown) if is_off && !self.facts.tasks.is_empty() => None,
             _ => Some((false, "NoneKnown".to_owned(), String::new())),
         }
@@ -310,6 +339,7 @@ impl<'a> FeatureStatus<'a> {
     fn downgrade(&self) -> Option<Verdict> {
         let verdict = |holds, reason: &str, why: String| Some((holds, reason.to_owned(), why));
         let gate = self.facts.gate.as_ref();
+        let late = self.late_use().map(|why| (false, "InUse".to_owned(), why));
         let is_compatible = gate.is_some_and(|gate| gate.is_older) || self.facts.tasks.is_empty();
         match (self.record.state, &self.census) {
             (FeatureState::On, _) if gate.is_none() => {
@@ -328,6 +358,7 @@ impl<'a> FeatureStatus<'a> {
             (FeatureState::Off, ObjectCensus::Counted(Some(objects))) => {
                 verdict(false, "ObjectsRemain", objects.to_string())
             }
+            (FeatureState::Off, _) if late.is_some() => late,
             (FeatureState::Off, ObjectCensus::Unknown) if !self.facts.tasks.is_empty() => None,
             (FeatureState::Off, _) => verdict(true, "Off", String::new()),
             (state, _) => verdict(false, "InTransition", format!("the feature is {state}")),
@@ -360,4 +391,61 @@ fn condition(document: &Document, kind: &str, new: &NewCondition, now: SystemTim
         "reason": new.reason.as_str(),
         "message": new.message.as_str(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status of log tracking while it is turned off.
+    fn status(document: &Document, change: impl FnOnce(&mut FeatureStatus<'_>)) -> Document {
+        let off = "FeatureAPI=true,LogTracking=false".parse().unwrap();
+        let (gates, _) = Gates::new(KubernetesVersion::CURRENT, &off).unwrap();
+        let facts = FeatureFacts::new(&gates, &BTreeSet::new(), "LogTracking", None);
+        let state = FeatureState::TurningOff;
+        let record = TransitionRecord { state, ..TransitionRecord::initial(true) };
+        let mut status = FeatureStatus::new(&facts, record, &gates);
+        change(&mut status);
+        status.applied(document).unwrap_or_else(|| document.clone())
+    }
+
+    fn condition_of(document: &Document, kind: &str) -> (String, String, String) {
+        let found = document.list(&["status", "conditions"]);
+        let found = found.iter().find(|one| one.get("type").unwrap() == kind).unwrap();
+        let text = |field: &str| found.get(field).unwrap().as_str().unwrap().to_owned();
+        (text("status"), text("reason"), text("message"))
+    }
+
+    /// A component that keeps reporting the old value: each evaluation begins without uses.
+    #[test]
+    fn a_block_by_uses_lasts_until_an_evaluation_finds_none() {
+        let is_blocked = |document: &Document| condition_of(document, "Blocked").0 == "True";
+        let blocked = status(&Document::new(), |status| {
+            status.blocked = Some("a component of version 1.36 has it on".to_owned());
+            status.uses_block = UsesBlock::Now;
+        });
+        assert_eq!(condition_of(&blocked, "Blocked").1, OLD_VALUE);
+        let evaluated = status(&blocked, |status| status.uses_block = UsesBlock::AsStored);
+        assert_eq!(condition_of(&evaluated, "Blocked"), condition_of(&blocked, "Blocked"));
+        assert!(!is_blocked(&status(&evaluated, |_| {})), "its end found none");
+        // What a server blocked is over when it waits for uses.
+        let by_server = status(&Document::new(), |status| status.blocked = Some("b".to_owned()));
+        assert!(is_blocked(&by_server));
+        let waits = status(&by_server, |status| status.uses_block = UsesBlock::AsStored);
+        assert!(!is_blocked(&waits));
+    }
+
+    #[test]
+    fn f10_a_late_report_of_the_old_value_is_a_dangling_use() {
+        let late = status(&Document::new(), |status| {
+            let version = Some(KubernetesVersion::CURRENT);
+            status.record.state = FeatureState::Off;
+            status.record.uses = vec![FeatureUse { version, enabled: true }];
+            status.census = ObjectCensus::Counted(None);
+        });
+        let why = "a component of version 1.36 has it on".to_owned();
+        let want = |holds: &str, reason: &str| (holds.to_owned(), reason.to_owned(), why.clone());
+        assert_eq!(condition_of(&late, "DanglingReferences"), want("True", "UsesRemain"));
+        assert_eq!(condition_of(&late, "DowngradeSafe"), want("False", "InUse"));
+    }
 }

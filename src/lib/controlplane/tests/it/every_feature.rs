@@ -316,6 +316,38 @@ async fn f14_every_feature_survives_upgrade_downgrade_upgrade() {
     }
 }
 
+/// The story of a kind of volume: objects that users have to remove.
+#[tokio::test]
+async fn f35_f39_a_hold_names_the_objects_and_waits_for_their_users() {
+    const FEATURE: &str = "CustomResourceWebhookConversion";
+    let run = run_of(FEATURE);
+    let FeatureRun::Held(held) = &run else { panic!("it holds") };
+    let mut server = server();
+    restart_with(&mut server, NOW, FEATURE, true).await;
+    is_in_state(&server, FEATURE, "On").await;
+    use_it(&server, FEATURE, &run).await;
+    // Also a server that starts meanwhile waits, and deletes nothing.
+    for _ in 0..3 {
+        restart_with(&mut server, NOW, FEATURE, false).await;
+        let is_held = |one: &Value| {
+            let (blocked, why) = condition(one, "Blocked");
+            let tasks = &one["status"]["transitionTasks"];
+            is_state("TurningOff")(one)
+                && blocked == "True"
+                && why.contains("things.ex.com")
+                && tasks[0].as_str().is_some_and(|task| task.starts_with("HoldUntilUnused("))
+                && tasks[1] == "WaitForUses"
+        };
+        wait_for(&server, &format!("{FEATURES}/{FEATURE}"), is_held).await;
+        assert!(held.is_stored(&server).await, "a hold deletes nothing");
+    }
+    server.send("DELETE", &held.url(), &[], "").await;
+    let off = is_in_state(&server, FEATURE, "Off").await;
+    assert_eq!(condition(&off, "Blocked").0, "False");
+    assert_eq!(condition(&off, "DanglingReferences").0, "False");
+    stopped(&server.plane).await;
+}
+
 const fn spec(minor: u16, stage: Stage, default: bool) -> [GateSpec; 1] {
     [GateSpec { since: KubernetesVersion::new(1, minor), stage, default, locked: false }]
 }

@@ -520,6 +520,27 @@ async fn f10_stored_objects_of_a_feature_that_is_off_are_counted() {
     stopped(&off).await;
 }
 
+/// A component that was away during the transition.
+#[tokio::test]
+async fn f10_a_report_after_the_end_makes_the_feature_unsafe() {
+    let server = server("").await;
+    wait_for(&server, LOG_TRACKING, is_state("On")).await;
+    stopped(&server.plane).await;
+    let run = restarted(&server, "a", "LogTracking=false").await;
+    let off = wait_for(&server, LOG_TRACKING, is_state("Off")).await;
+    assert_eq!(condition(&off, "DanglingReferences").0, "False");
+    let late = json!({"status": {"uses": [{"version": "1.35", "enabled": true}]}});
+    let reported = merge_patch(&server, &format!("{LOG_TRACKING}/uses"), &late).await;
+    assert_eq!(reported.code, 200, "{}", reported.text());
+    let is_seen = |one: &Value| condition(one, "DanglingReferences").0 == "True";
+    let feature = wait_for(&server, LOG_TRACKING, is_seen).await;
+    assert_eq!(feature["status"]["state"], "Off", "{feature}");
+    let why = "a component of version 1.35 has it on";
+    assert_eq!(condition(&feature, "DanglingReferences").1, why);
+    assert_eq!(condition(&feature, "DowngradeSafe"), ("False".to_owned(), why.to_owned()));
+    stopped(&run).await;
+}
+
 #[tokio::test]
 async fn metrics_and_events_follow_a_transition() {
     let server = server("").await;
