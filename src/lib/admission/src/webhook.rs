@@ -20,7 +20,7 @@ pub use validating::{NAME as VALIDATING, ValidatingWebhooks};
 use crate::step::Permits;
 use ferrokube_registry::Catalog;
 use ferrokube_storage::Store;
-pub use ferrokube_webhook::{ServiceResolver, WebhookCredentials};
+pub use ferrokube_webhook::{CertificateFaults, ServiceResolver, WebhookCredentials};
 use std::sync::Arc;
 
 /// What webhooks need of the server.
@@ -36,4 +36,6 @@ pub struct WebhookEnvironment {
     pub services: Arc<dyn ServiceResolver>,
     /// Counters of all webhooks.
     pub stats: Arc<WebhookStats>,
+    /// Counts certificates of webhooks that are refused.
+    pub certificates: CertificateFaults,
 }

@@ -2,7 +2,7 @@
 
 use crate::service::RemoteService;
 use crate::tls::{self, ProxyIdentity};
-use ferrokube_webhook::ServiceResolver;
+use ferrokube_webhook::{CertificateFaults, ServiceResolver};
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -44,6 +44,7 @@ struct DialTarget {
     service: RemoteService,
     resolver: Arc<dyn ServiceResolver>,
     tls: Result<(TlsConnector, ServerName<'static>), String>,
+    certificates: CertificateFaults,
 }
 
 impl Dialer {
@@ -51,11 +52,12 @@ impl Dialer {
         service: RemoteService,
         resolver: Arc<dyn ServiceResolver>,
         identity: &ProxyIdentity,
+        certificates: CertificateFaults,
     ) -> Self {
         let tls = tls::config(&service, identity).and_then(|config| {
             Ok((TlsConnector::from(Arc::new(config)), tls::server_name(&service)?))
         });
-        Self(Arc::new(DialTarget { service, resolver, tls }))
+        Self(Arc::new(DialTarget { service, resolver, tls, certificates }))
     }
 
     pub(crate) fn service(&self) -> &RemoteService {
@@ -63,7 +65,7 @@ impl Dialer {
     }
 
     pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
-        let DialTarget { service, resolver, tls } = &*self.0;
+        let DialTarget { service, resolver, tls, certificates } = &*self.0;
         // kube-apiserver looks for the service first.
         let addresses = resolver
             .resolve(&service.namespace, &service.name, service.port)
@@ -79,6 +81,7 @@ impl Dialer {
                 let _ = socket.set_nodelay(true);
                 connector.connect(name.clone(), socket).await.map_err(|error| {
                     self.report("cannot set up TLS with an aggregated server", &error);
+                    certificates.count(&error);
                     DialError::Untrusted
                 })
             };

@@ -16,7 +16,7 @@ use ferrokube_serve::{
     Handler, ListenerLimits, Request, Response, Server, Shutdown, ShutdownTrigger, Tls,
 };
 use ferrokube_trace::SpanInfo;
-use ferrokube_webhook::ServiceResolver;
+use ferrokube_webhook::{CertificateFaults, ServiceResolver};
 use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
@@ -80,7 +80,8 @@ impl Servers {
             Arc::new(ListedServices::new([entry.parse().unwrap()]));
         let ended = watch::Sender::new(false).subscribe();
         let tunnels = Arc::new(Tunnels::new(ended.clone()));
-        let dialer = Dialer::new(service, resolver, &ProxyIdentity::default());
+        let certificates = CertificateFaults::default();
+        let dialer = Dialer::new(service, resolver, &ProxyIdentity::default(), certificates);
         let backend = Backend::new(("ex.com", "v1"), dialer, &tunnels, ended);
         backend.set_available(true);
         Arc::new(backend)
@@ -117,6 +118,11 @@ impl Handler for Hostile {
                 "/long-head" => {
                     let long = HeaderValue::from_bytes(&[b'x'; 200_000]).unwrap();
                     headers.insert("x-long", long);
+                }
+                "/many-fields" => {
+                    for _ in 0..300 {
+                        headers.append("x", HeaderValue::from_static("y"));
+                    }
                 }
                 "/user" => {
                     let user = request.headers()["x-remote-user"].clone();
@@ -239,7 +245,10 @@ async fn fault_33_long_and_late_answers_are_bounded() {
     let servers = Servers::new();
     let backend = servers.hostile();
     let (none, alice) = (HeaderMap::new(), user());
-    assert!(matches!(get(&backend, "/long-head").await, Err(DelegationError::Unreachable(_))));
+    for path in ["/long-head", "/many-fields"] {
+        let answer = get(&backend, path).await;
+        assert!(matches!(answer, Err(DelegationError::Unreachable(_))), "{path}");
+    }
     let late = DelegatedRequest {
         timeout: Some(Duration::from_millis(20)),
         ..delegated("/hang", &none, &alice)

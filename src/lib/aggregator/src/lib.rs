@@ -31,7 +31,7 @@ use discovery::Collected;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Informer, Local, Notice, Registry};
-pub use ferrokube_webhook::ServiceResolver;
+pub use ferrokube_webhook::{CertificateFaults, ServiceResolver};
 use parking_lot::{Mutex, MutexGuard};
 use registration::Registration;
 pub use resolve::{ListedServices, ServiceAddress, is_allowed};
@@ -66,6 +66,7 @@ pub struct Outages {
 pub struct Aggregator {
     resolver: Arc<dyn ServiceResolver>,
     identity: ProxyIdentity,
+    certificates: CertificateFaults,
     backends: ArcSwap<Backends>,
     known: watch::Sender<Known>,
     /// By name of the APIService.
@@ -87,6 +88,7 @@ impl Aggregator {
         Self {
             resolver,
             identity,
+            certificates: CertificateFaults::default(),
             backends: ArcSwap::default(),
             known: watch::Sender::default(),
             collected: Mutex::default(),
@@ -101,6 +103,11 @@ impl Aggregator {
     /// Where services are.
     pub fn services(&self) -> &Arc<dyn ServiceResolver> {
         &self.resolver
+    }
+
+    /// Counts certificates of aggregated servers that are refused.
+    pub fn certificates(&self) -> &CertificateFaults {
+        &self.certificates
     }
 
     /// Whether everything is served here.
@@ -319,8 +326,9 @@ impl Aggregator {
                         "insecureSkipTLSVerify: the certificate of an aggregated server is not verified"
                     );
                 }
-                let dialer =
-                    Dialer::new(remote.clone(), Arc::clone(&self.resolver), &self.identity);
+                let certificates = self.certificates.clone();
+                let resolver = Arc::clone(&self.resolver);
+                let dialer = Dialer::new(remote.clone(), resolver, &self.identity, certificates);
                 let name = (service.group.as_str(), service.version.as_str());
                 Arc::new(Backend::new(name, dialer, &self.tunnels, self.ended.subscribe()))
             });

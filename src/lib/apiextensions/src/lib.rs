@@ -22,7 +22,7 @@ use ferrokube_apimachinery::status::Reason;
 use ferrokube_registry::offload::{INTERNAL, block_in_place, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_storage::Key;
-use ferrokube_webhook::{ServiceResolver, WebhookAccess};
+use ferrokube_webhook::{CertificateFaults, ServiceResolver, WebhookAccess};
 use names::{NameDecision, ResourceNames};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -42,12 +42,14 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Custom {
     observed: watch::Sender<u64>,
     services: Arc<dyn ServiceResolver>,
+    certificates: CertificateFaults,
 }
 
 impl Custom {
-    /// `services` finds conversion webhooks behind services.
-    pub fn new(services: Arc<dyn ServiceResolver>) -> Self {
-        Self { observed: watch::Sender::new(0), services }
+    /// `services` finds conversion webhooks behind services; their certificates that are refused
+    /// are counted.
+    pub fn new(services: Arc<dyn ServiceResolver>, certificates: CertificateFaults) -> Self {
+        Self { observed: watch::Sender::new(0), services, certificates }
     }
 
     /// Waits until the loop has processed this revision, at most `SETTLE`: the write is done in
@@ -147,7 +149,10 @@ impl Follower {
             client,
             inputs: BuildInputs {
                 metadata,
-                access: WebhookAccess::anonymous(Arc::clone(&custom.services)),
+                access: WebhookAccess {
+                    certificates: custom.certificates.clone(),
+                    ..WebhookAccess::anonymous(Arc::clone(&custom.services))
+                },
             },
             known: BTreeMap::new(),
             members: HashMap::new(),

@@ -18,7 +18,7 @@ use crate::routes::Routes;
 use crate::service::ApiHandler;
 use crate::state::{ServerHandle, ServerState};
 use crate::watch::{EventCache, Watchers};
-use ferrokube_aggregator::{Aggregator, ListedServices, ProxyIdentity};
+use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
@@ -80,6 +80,7 @@ pub struct ApiServerBuilder {
     observer: Option<Arc<dyn Observer>>,
     steps: NamedSteps,
     aggregator: Arc<Aggregator>,
+    webhook_certificates: CertificateFaults,
     metrics: Vec<RegisterMetrics>,
 }
 
@@ -175,6 +176,14 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Counts certificates of webhooks that are refused: those that convert, and those of the
+    /// admission steps that have the same one.
+    #[must_use]
+    pub fn webhook_certificates(mut self, certificates: CertificateFaults) -> Self {
+        self.webhook_certificates = certificates;
+        self
+    }
+
     /// Adds metrics of other crates.
     #[must_use]
     pub fn metrics(mut self, register: RegisterMetrics) -> Self {
@@ -261,7 +270,11 @@ impl ApiServerBuilder {
             events: EventCache::default(),
             watchers: Watchers::default(),
             chunks: ChunkCache::default(),
-            custom: Custom::new(Arc::clone(self.aggregator.services())),
+            custom: Custom::new(
+                Arc::clone(self.aggregator.services()),
+                self.webhook_certificates.clone(),
+            ),
+            webhook_certificates: self.webhook_certificates,
             aggregator: self.aggregator,
         };
         let steps = Arc::new(Mutex::new(Some(self.steps)));
@@ -318,6 +331,7 @@ impl ApiServer {
                 Arc::new(ListedServices::default()),
                 ProxyIdentity::default(),
             )),
+            webhook_certificates: CertificateFaults::default(),
             metrics: Vec::new(),
         }
     }

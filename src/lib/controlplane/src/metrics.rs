@@ -7,7 +7,7 @@ mod text;
 use crate::action::{Action, Verb};
 use crate::features::FeatureStats;
 use crate::status;
-use ferrokube_aggregator::Aggregator;
+use ferrokube_aggregator::{Aggregator, CertificateFaults};
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_features::Gates;
 use ferrokube_flow::Flow;
@@ -110,6 +110,7 @@ pub(crate) struct MetricSources<'a> {
     pub(crate) audit: &'a AuditLog,
     pub(crate) flow: &'a Flow,
     pub(crate) aggregator: &'a Aggregator,
+    pub(crate) webhook_certificates: &'a CertificateFaults,
 }
 
 pub(crate) struct Metrics {
@@ -435,7 +436,7 @@ impl Metrics {
         self.refresh(sources);
         let mut out = String::with_capacity(64 * 1024);
         priority::write(&mut out, sources.flow.levels());
-        aggregation::write(&mut out, sources.aggregator);
+        aggregation::write(&mut out, sources.aggregator, sources.webhook_certificates);
         ferrokube_features::metrics::write(&mut out, sources.gates);
         sources.feature_stats.write(&mut out);
         match encoding::text::encode(&mut out, &self.registry) {

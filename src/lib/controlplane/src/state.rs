@@ -10,7 +10,7 @@ use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
 use crate::watch::{EventCache, Watchers};
-use ferrokube_aggregator::Aggregator;
+use ferrokube_aggregator::{Aggregator, CertificateFaults};
 use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
@@ -44,6 +44,7 @@ pub(crate) struct ServerState {
     pub(crate) chunks: ChunkCache,
     pub(crate) custom: Custom,
     pub(crate) aggregator: Arc<Aggregator>,
+    pub(crate) webhook_certificates: CertificateFaults,
 }
 
 impl ServerState {
@@ -55,6 +56,7 @@ impl ServerState {
             audit: &self.audit,
             flow: &self.flow,
             aggregator: &self.aggregator,
+            webhook_certificates: &self.webhook_certificates,
         }
     }
 }

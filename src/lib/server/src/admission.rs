@@ -9,7 +9,7 @@ use ferrokube_admission::certificates::{
 };
 use ferrokube_admission::namespace::NamespaceLifecycle;
 use ferrokube_admission::quota::QuotaStep;
-use ferrokube_admission::webhook::ServiceResolver;
+use ferrokube_admission::webhook::{CertificateFaults, ServiceResolver};
 use ferrokube_admission::{
     AdmissionStep, Chain, MutatingPolicies, MutatingWebhooks, Permits, PolicyInputs, PolicyReaders,
     PolicyStats, RemoteStep, ValidatingPolicies, ValidatingWebhooks, WebhookEnvironment,
@@ -31,6 +31,7 @@ pub(crate) struct StepInputs {
     pub(crate) rbac: Option<Arc<Rbac>>,
     pub(crate) services: Arc<dyn ServiceResolver>,
     pub(crate) credentials: WebhookConfig,
+    pub(crate) certificates: CertificateFaults,
     pub(crate) webhooks: Arc<WebhookStats>,
     pub(crate) policies: Arc<PolicyStats>,
 }
@@ -152,7 +153,8 @@ impl StepInputs {
     ) -> Self {
         let permits = Arc::new(Rights(Arc::clone(&context.authorizer)));
         let (webhooks, policies) = (Arc::default(), Arc::default());
-        Self { context, permits, rbac, services, credentials, webhooks, policies }
+        let certificates = CertificateFaults::default();
+        Self { context, permits, rbac, services, credentials, certificates, webhooks, policies }
     }
 
     fn policies(&self) -> PolicyInputs {
@@ -171,6 +173,7 @@ impl StepInputs {
             permits: Arc::clone(&self.permits),
             services: Arc::clone(&self.services),
             stats: Arc::clone(&self.webhooks),
+            certificates: self.certificates.clone(),
         }
     }
 

@@ -263,6 +263,7 @@ pub(crate) fn assemble(
     let services: Arc<dyn ServiceResolver> = Arc::new(listed);
     let credentials = builder.webhooks.clone();
     let inputs = StepInputs::new(context.clone(), rbac, Arc::clone(&services), credentials);
+    let certificates = inputs.certificates.clone();
     let own = OwnSteps {
         local: std::mem::take(&mut builder.steps),
         remote: std::mem::take(&mut builder.remote_steps),
@@ -293,7 +294,7 @@ pub(crate) fn assemble(
         // Webhooks that convert custom resources find their services there, too.
         None => Aggregator::new(services, ProxyIdentity::default()),
     };
-    api = api.aggregator(aggregator);
+    api = api.aggregator(aggregator).webhook_certificates(certificates);
     for authenticator in authenticators {
         api = api.authenticator(authenticator);
     }

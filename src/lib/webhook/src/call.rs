@@ -147,7 +147,10 @@ impl Webhook {
             inject(&context, &mut headers);
             request = request.headers(headers);
         }
-        let fault = |error: reqwest::Error| CallFault::from(&error);
+        let fault = |error: reqwest::Error| {
+            self.address.certificates.count(&error);
+            CallFault::from(&error)
+        };
         let mut response = unless_called_back(away, request.send()).await?.map_err(fault)?;
         let status = response.status();
         if status != http::StatusCode::OK {

@@ -1,5 +1,6 @@
 //! A webhook's client config: by URL or by service.
 
+use crate::certificates::CertificateFaults;
 use crate::credentials::{WebhookCredentials, WebhookUser};
 use crate::service::{ServiceResolver, ServiceTarget};
 use ferrokube_apimachinery::document::Value;
@@ -13,12 +14,14 @@ pub struct WebhookAccess {
     pub services: Arc<dyn ServiceResolver>,
     /// What they get of this server.
     pub credentials: Arc<WebhookCredentials>,
+    /// Counts certificates that it refuses.
+    pub certificates: CertificateFaults,
 }
 
 impl WebhookAccess {
     /// Without credentials.
     pub fn anonymous(services: Arc<dyn ServiceResolver>) -> Self {
-        Self { services, credentials: Arc::default() }
+        Self { services, credentials: Arc::default(), certificates: CertificateFaults::default() }
     }
 }
 
@@ -33,16 +36,18 @@ pub struct WebhookAddress {
     pub(crate) service: Option<ServiceTarget>,
     /// As whom it is called.
     pub(crate) user: Option<Arc<WebhookUser>>,
+    pub(crate) certificates: CertificateFaults,
 }
 
 impl WebhookAddress {
     /// Reads a `clientConfig`.
     pub fn of(config: &Value, access: &WebhookAccess) -> Self {
         let ca_bundle = text(config, "caBundle").to_owned();
+        let certificates = access.certificates.clone();
         let Some(service) = config.get("service").filter(|service| !service.is_null()) else {
             let url = cleaned(text(config, "url"));
             let user = user_of_url(&url, &access.credentials);
-            return Self { url, ca_bundle, service: None, user };
+            return Self { url, ca_bundle, service: None, user, certificates };
         };
         let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
         let target = ServiceTarget {
@@ -55,7 +60,7 @@ impl WebhookAddress {
         let host = format!("{}.{}.svc", target.name, target.namespace);
         let url = cleaned(&format!("https://{host}/{}", text(service, "path")));
         let user = access.credentials.find(&host, target.port);
-        Self { url, ca_bundle, service: Some(target), user }
+        Self { url, ca_bundle, service: Some(target), user, certificates }
     }
 
     /// The URL that errors show, with the port of a service.

@@ -5,6 +5,7 @@
 //! Must never know what a webhook decides or converts. Start reading at [`Webhook`].
 
 mod call;
+mod certificates;
 mod config;
 mod credentials;
 mod fault;
@@ -12,6 +13,7 @@ mod service;
 mod trust;
 
 pub use call::{CallError, CallLimits, Webhook, WebhookCall, unless_called_back};
+pub use certificates::CertificateFaults;
 pub use config::{WebhookAccess, WebhookAddress};
 pub use credentials::{CredentialsError, WebhookCredentials};
 pub use fault::CallFault;

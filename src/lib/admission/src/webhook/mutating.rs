@@ -48,7 +48,8 @@ impl MutatingWebhooks {
     /// Follows the configurations in the store. `credentials` are those of this step.
     pub fn new(environment: WebhookEnvironment, credentials: Arc<WebhookCredentials>) -> Self {
         let services = Arc::clone(&environment.services);
-        let access = WebhookAccess { services, credentials };
+        let certificates = environment.certificates.clone();
+        let access = WebhookAccess { services, credentials, certificates };
         let hooks = FollowedHooks::new(&environment.store, "mutatingwebhookconfigurations", access);
         Self { environment, hooks }
     }

@@ -35,7 +35,8 @@ impl ValidatingWebhooks {
     /// Follows the configurations in the store. `credentials` are those of this step.
     pub fn new(environment: WebhookEnvironment, credentials: Arc<WebhookCredentials>) -> Self {
         let services = Arc::clone(&environment.services);
-        let access = WebhookAccess { services, credentials };
+        let certificates = environment.certificates.clone();
+        let access = WebhookAccess { services, credentials, certificates };
         let hooks =
             FollowedHooks::new(&environment.store, "validatingwebhookconfigurations", access);
         Self { environment, hooks }
