@@ -189,7 +189,7 @@ async fn fault_33_faulty_webhooks_fail_the_write_or_are_left_out() {
     let server = ReviewServer::start().await;
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let faults = ["hang", "redirect", "html", "broken", "huge", "lie"];
+    let faults = ["hang", "redirect", "html", "broken", "huge", "lie", "long-head", "many-fields"];
     let closed = faults.map(|path| hook(&server, path, path));
     let open = faults.map(|path| {
         let mut hook = hook(&server, path, &format!("{path}-open"));
@@ -312,4 +312,66 @@ async fn a_hung_webhook_holds_up_only_what_it_reviews() {
     }
     assert!(began.elapsed() < Duration::from_secs(20));
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn thirty_webhooks_review_one_write() {
+    const MANY: usize = 30;
+    let server = ReviewServer::start().await;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let hooks = |path: &dyn Fn(usize) -> String| -> Vec<Value> {
+        let hook = |number| {
+            let mut hook = hook(&server, &path(number), "a");
+            hook["name"] = json!(format!("n{number:02}.example.com"));
+            hook["timeoutSeconds"] = json!(30);
+            hook
+        };
+        (0..MANY).map(hook).collect()
+    };
+    register(&admin, true, "m", hooks(&|number| format!("label-{number:02}"))).await;
+    register(&admin, false, "v", hooks(&|_| "allow".to_owned())).await;
+    let written = admin.post(CONFIG_MAPS, &labelled("a", "a")).await.unwrap();
+    assert_eq!(written.status, 201, "{}", written.text);
+    let labels = written.body["metadata"]["labels"].as_object().unwrap();
+    assert_eq!(labels.len(), 1 + MANY, "{labels:?}");
+    // Each mutating one sees what those before it have done; the others see all of it, once.
+    for number in 0..MANY {
+        let reviews = server.reviews(&format!("label-{number:02}"));
+        let [review] = reviews.as_slice() else { panic!("{number}: {}", reviews.len()) };
+        let seen = &review.review["request"]["object"]["metadata"]["labels"];
+        assert_eq!(seen.as_object().unwrap().len(), 1 + number, "{seen}");
+    }
+    let reviews = server.reviews("allow");
+    assert_eq!(reviews.len(), MANY);
+    for review in reviews {
+        let seen = &review.review["request"]["object"]["metadata"]["labels"];
+        assert_eq!(seen, &written.body["metadata"]["labels"]);
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_writes_through_the_api_while_it_reviews() {
+    let server = ReviewServer::start().await;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    server.admin.set(admin.clone()).unwrap();
+    let mut creates = hook(&server, "creates", "a");
+    creates["sideEffects"] = json!("NoneOnDryRun");
+    creates["timeoutSeconds"] = json!(30);
+    register(&admin, true, "m", vec![creates]).await;
+    let tried = admin.post(&format!("{CONFIG_MAPS}?dryRun=All"), &labelled("dry", "a")).await;
+    assert_eq!(tried.unwrap().body["data"]["seen"], "1");
+    let written = admin.post(CONFIG_MAPS, &labelled("a", "a")).await.unwrap();
+    assert_eq!(written.status, 201, "{}", written.text);
+    // Both were reviewed, the part within the review of the whole.
+    for name in ["a", "part-of-a"] {
+        let stored = admin.get(&format!("{CONFIG_MAPS}/{name}")).await.unwrap();
+        assert_eq!(stored.body["data"]["seen"], "1", "{}", stored.text);
+    }
+    for name in ["dry", "part-of-dry"] {
+        assert_eq!(admin.get(&format!("{CONFIG_MAPS}/{name}")).await.unwrap().status, 404);
+    }
+    let of_a = |one: &server::ReceivedReview| one.review["request"]["name"] == "a";
+    assert_eq!(server.reviews("creates").into_iter().filter(of_a).count(), 1);
 }

@@ -3,10 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_pki as pki;
+use ferrokube_testkit::Client;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +32,8 @@ pub(super) struct ReviewServer {
     /// PEM in base64.
     pub(super) ca_bundle: String,
     received: Arc<Mutex<Vec<ReceivedReview>>>,
+    /// As whom `creates` writes.
+    pub(super) admin: Arc<OnceLock<Client>>,
 }
 
 impl ReviewServer {
@@ -64,18 +67,20 @@ impl ReviewServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&received);
+        let (seen, admin) = (Arc::clone(&received), Arc::new(OnceLock::new()));
+        let writer = Arc::clone(&admin);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+                let writer = Arc::clone(&writer);
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(stream).await {
-                        serve(stream, &seen).await;
+                        serve(stream, &seen, &writer).await;
                     }
                 });
             }
         });
-        Self { port, ca_bundle: STANDARD.encode(pair.chain_pem), received }
+        Self { port, ca_bundle: STANDARD.encode(pair.chain_pem), received, admin }
     }
 
     /// A client config of the server.
@@ -98,7 +103,11 @@ impl ReviewServer {
     }
 }
 
-async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<ReceivedReview>>) {
+async fn serve(
+    mut stream: TlsStream<TcpStream>,
+    seen: &Mutex<Vec<ReceivedReview>>,
+    admin: &OnceLock<Client>,
+) {
     let mut bytes = Vec::new();
     loop {
         let end = loop {
@@ -124,10 +133,27 @@ async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<ReceivedReview
         bytes.drain(..end + length);
         let path = head.split(['/', '?', ' ']).nth(2).unwrap_or_default().to_owned();
         seen.lock().unwrap().push(ReceivedReview { head, review: review.clone() });
+        if path == "creates" {
+            create_part(admin.get().unwrap(), &review["request"]).await;
+        }
         if !answer(&mut stream, &path, &review).await {
             return;
         }
     }
+}
+
+/// Makes another object that the webhook reviews, too.
+async fn create_part(admin: &Client, request: &Value) {
+    let name = request["name"].as_str().unwrap();
+    if name.starts_with("part-") || request["dryRun"] == true {
+        return;
+    }
+    let mut part = request["object"].clone();
+    part["metadata"] = json!({"name": format!("part-of-{name}"),
+        "labels": request["object"]["metadata"]["labels"]});
+    let path = format!("/api/v1/namespaces/{}/configmaps", request["namespace"].as_str().unwrap());
+    let made = admin.post(&path, &part).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
 }
 
 async fn more(stream: &mut TlsStream<TcpStream>, bytes: &mut Vec<u8>) -> bool {
@@ -143,9 +169,15 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
     };
     let (status, kind, body) = match path {
         "hang" => std::future::pending().await,
-        "redirect" => ("302 Found\r\nLocation: https://127.0.0.1:1/", "text/plain", String::new()),
-        "html" => ("200 OK", "text/html", "<html>secret-of-the-backend</html>".to_owned()),
-        "broken" => ("500 Oops", "text/plain", "secret-of-the-backend".to_owned()),
+        "redirect" => {
+            ("302 Found\r\nLocation: https://127.0.0.1:1/", "text/plain".to_owned(), String::new())
+        }
+        "html" => {
+            ("200 OK", "text/html".to_owned(), "<html>secret-of-the-backend</html>".to_owned())
+        }
+        "broken" => ("500 Oops", "text/plain".to_owned(), "secret-of-the-backend".to_owned()),
+        "long-head" => ("200 OK", "x".repeat(1 << 20), String::new()),
+        "many-fields" => ("200 OK", "text/plain\r\nx: y".repeat(200), String::new()),
         "huge" => {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1_u64 << 30);
             let chunk = vec![b' '; 1 << 16];
@@ -163,6 +195,10 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
                 "lie" => json!({"uid": "another", "allowed": true}),
                 "label" => patch(json!([
                     {"op": "add", "path": "/metadata/labels", "value": {"reviewed": "yes"}}])),
+                "creates" => patch(json!([
+                    {"op": "add", "path": "/data", "value": {"seen": "1"}}])),
+                path if path.starts_with("label-") => patch(json!([
+                    {"op": "add", "path": format!("/metadata/labels/{path}"), "value": "1"}])),
                 "mark" => patch(json!([{"op": "add", "path": "/data", "value": {"mark": "1"}}])),
                 "managers" => patch(json!([{"op": "add", "path": "/metadata/managedFields",
                     "value": [{"manager": "evil", "operation": "Apply", "fieldsType": "X"}]}])),
@@ -176,7 +212,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
             };
             let answer = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"],
                 "response": response});
-            ("200 OK", "application/json", answer.to_string())
+            ("200 OK", "application/json".to_owned(), answer.to_string())
         }
     };
     send(stream, &format!("{status}\r\nContent-Type: {kind}"), &body).await
