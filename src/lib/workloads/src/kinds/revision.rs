@@ -48,12 +48,17 @@ pub(crate) struct PriorityClass;
 impl KindCode for PriorityClass {
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         const HIGHEST: i64 = 1_000_000_000;
+        const POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
         const SYSTEM: [(&str, i64); 2] =
             [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
         if change.old.is_some() {
             return;
         }
         let root = FieldPath::Root;
+        let policy = object.str(&["preemptionPolicy"]).unwrap_or_default();
+        if !policy.is_empty() && !POLICIES.contains(&policy) {
+            errors.not_supported(root.field("preemptionPolicy"), policy, &POLICIES);
+        }
         let value = object.get(&["value"]).and_then(Value::as_i64).unwrap_or_default();
         let name = object.name();
         if name.starts_with("system-") {

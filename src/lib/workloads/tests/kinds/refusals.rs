@@ -200,3 +200,44 @@ fn jobs_that_are_not_indexed_have_no_limits_for_indexes() {
     let found = spec_errors("cronjobs.batch", "CronJob", spec);
     assert_eq!(found, [at("backoffLimitPerIndex"), at("maxFailedIndexes")]);
 }
+
+#[test]
+fn rolling_updates_are_judged_only_when_updates_roll() {
+    let errors = |name: &str, kind: &str, field: &str, strategy: Value| {
+        let containers = json!([{"name": "c", "image": "i"}]);
+        let labels = json!({"a": "b"});
+        let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+        let mut spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+        spec[field] = strategy;
+        spec_errors(name, kind, spec)
+    };
+    let zero = json!({"maxUnavailable": 0, "maxSurge": 0});
+    let deployment = |kind: &str| {
+        let strategy = json!({"type": kind, "rollingUpdate": zero.clone()});
+        errors("deployments.apps", "Deployment", "strategy", strategy)
+    };
+    let most = "rollingUpdate.maxUnavailable";
+    assert_eq!(deployment("RollingUpdate"), [format!("Invalid spec.strategy.{most}")]);
+    assert_eq!(deployment("x"), ["NotSupported spec.strategy"]);
+    assert_eq!(deployment("Recreate"), ["Forbidden spec.strategy.rollingUpdate"]);
+    let set = |kind: &str| {
+        let strategy = json!({"type": kind, "rollingUpdate": zero.clone()});
+        errors("daemonsets.apps", "DaemonSet", "updateStrategy", strategy)
+    };
+    assert_eq!(set("RollingUpdate"), [format!("Required spec.updateStrategy.{most}")]);
+    assert_eq!(set("OnDelete"), [""; 0]);
+    assert_eq!(set("x"), ["NotSupported spec.updateStrategy"]);
+}
+
+#[test]
+fn only_new_priority_classes_have_a_known_policy() {
+    let class = |policy: &str| json!({"kind": "PriorityClass", "metadata": {"name": "a"}, "value": 1, "preemptionPolicy": policy});
+    assert_eq!(
+        create("priorityclasses.scheduling.k8s.io", class("x")).1,
+        ["NotSupported preemptionPolicy"]
+    );
+    let (stored, none) = create("priorityclasses.scheduling.k8s.io", class("Never"));
+    assert_eq!(none, [""; 0]);
+    let found = update("priorityclasses.scheduling.k8s.io", &stored, class("x")).1;
+    assert_eq!(found, ["Invalid preemptionPolicy"]);
+}
