@@ -133,7 +133,10 @@ impl JournalDir {
     /// Creates or recreates the manifest, durable with its name.
     pub(crate) fn create_manifest(&self, acknowledged: Acknowledged) -> io::Result<Manifest> {
         let temporary = self.path("MANIFEST.tmp");
-        let manifest = Manifest::create(self.io.create(&temporary)?, acknowledged)?;
+        let file = self.io.create(&temporary)?;
+        // Like one that is opened. Nobody else has it yet.
+        file.lock()?;
+        let manifest = Manifest::create(file, acknowledged)?;
         self.io.rename(&temporary, &self.manifest_path())?;
         self.io.sync_dir(&self.dir)?;
         Ok(manifest)
@@ -197,6 +200,11 @@ impl JournalDir {
                 Err(error)
             }
         })
+    }
+
+    /// Whether there is free space for a new file.
+    pub(crate) fn has_room(&self) -> bool {
+        self.io.free_bytes(&self.dir).is_ok_and(|free| free >= ROOM_BYTES)
     }
 
     fn give_up(&self, bytes: u64) -> io::Result<()> {

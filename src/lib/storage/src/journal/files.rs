@@ -177,8 +177,9 @@ impl JournalFiles {
             copy(&**file, &journal_dir, &path, copied).map_err(io_error("write", &path))?;
         }
         let first = revision.0 + 1;
-        journal_dir.begin_log(first, chain).map_err(io_error("begin a log in", dir))?;
-        let end = Acknowledged { log: first, len: SEGMENT_HEADER as u64, revision: revision.0 };
+        let (_, log) =
+            journal_dir.begin_log(first, chain).map_err(io_error("begin a log in", dir))?;
+        let end = Acknowledged { log: first, len: log.len, revision: revision.0, key: log.key };
         journal_dir
             .create_manifest(end)
             .and_then(|mut manifest| manifest.settle(end, true))

@@ -29,12 +29,26 @@ pub(crate) enum SegmentKind {
 }
 
 /// Marker that every frame of a segment begins with, in two halves. Never leaves the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameKey([u8; 8]);
 
 impl FrameKey {
     /// Key of segments in format 1.
     const FIRST: Self = Self(*b"fkFr\0\0\0\0");
+
+    /// A recorded key; zeros, the default, if none was recorded.
+    pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
+        Self(u64_at(bytes, at).to_le_bytes())
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+
+    /// Whether both may be the key of one segment.
+    pub(crate) fn may_be(self, other: Self) -> bool {
+        self == other || self == Self::default() || other == Self::default()
+    }
 
     pub(crate) fn random() -> Self {
         // `RandomState` is seeded by the operating system.

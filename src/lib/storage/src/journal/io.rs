@@ -73,6 +73,12 @@ pub trait File: Send + Sync {
     /// Allocates `len` bytes without writing them.
     fn reserve(&self, len: u64) -> io::Result<()>;
 
+    /// Locks the file until the process exits or the value is dropped; false if it is locked. For a
+    /// file that other directories may hold too, as a link.
+    fn lock(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Makes contents and length durable. After an error the state of everything written since the
     /// last success is unknown.
     fn sync(&self) -> io::Result<()>;
@@ -109,12 +115,8 @@ impl Io for SystemDisk {
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
-        let file = fs::File::open(dir)?;
-        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(SystemFile(file)))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let file = SystemFile(fs::File::open(dir)?);
+        Ok(file.lock()?.then(|| Box::new(file) as Box<dyn DirLock>))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -197,6 +199,14 @@ impl File for SystemFile {
             // Without support for preallocation the ballast is a no-op.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
             other => Ok(other?),
+        }
+    }
+
+    fn lock(&self) -> io::Result<bool> {
+        match rustix::fs::flock(&self.0, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 

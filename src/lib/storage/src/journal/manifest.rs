@@ -13,7 +13,7 @@
 //!
 //! Every slot is a lower bound; the highest wins.
 
-use crate::journal::frame::{u32_at, u64_at};
+use crate::journal::frame::{FrameKey, u32_at, u64_at};
 use crate::journal::io::{File, is_full};
 use std::io;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(crate) struct Acknowledged {
     pub(crate) len: u64,
     /// Last acknowledged revision.
     pub(crate) revision: u64,
+    /// Identifies the log: another journal may have one of this name. Earlier versions left it out.
+    pub(crate) key: FrameKey,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,12 +50,13 @@ impl ManifestSlot {
     fn encode(&self) -> [u8; SLOT] {
         let mut bytes = [0; SLOT];
         bytes[..8].copy_from_slice(&MAGIC);
-        let Acknowledged { log, len, revision } = self.acknowledged;
+        let Acknowledged { log, len, revision, key } = self.acknowledged;
         for (index, number) in
             [self.number, log, len, revision, u64::from(self.closed)].into_iter().enumerate()
         {
             bytes[8 + index * 8..16 + index * 8].copy_from_slice(&number.to_le_bytes());
         }
+        bytes[48..56].copy_from_slice(&key.to_bytes());
         let crc = crc32fast::hash(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -70,6 +73,7 @@ impl ManifestSlot {
             log: u64_at(bytes, 16),
             len: u64_at(bytes, 24),
             revision: u64_at(bytes, 32),
+            key: FrameKey::at(bytes, 48),
         };
         Some(Self { number: u64_at(bytes, 8), acknowledged, closed: u64_at(bytes, 40) == 1 })
     }
@@ -180,7 +184,7 @@ mod tests {
     use std::path::Path;
 
     fn at(log: u64, len: u64, revision: u64) -> Acknowledged {
-        Acknowledged { log, len, revision }
+        Acknowledged { log, len, revision, key: FrameKey::at(&log.to_le_bytes(), 0) }
     }
 
     #[test]

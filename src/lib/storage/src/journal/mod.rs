@@ -155,7 +155,16 @@ impl Journal {
                 .flat_map(|job| &job.changes)
                 .next()
                 .map_or(self.end.revision + 1, |change| change.event.revision().0);
-            self.roll(first)?;
+            let was_full = self.space.full;
+            match self.roll(first) {
+                // Space, but no names: out of inodes. The active log continues beyond its size; the
+                // next append retries.
+                Err(AppendError::Full) if self.journal_dir.has_room() => {
+                    tracing::debug!("no new file can be made: deferring the next segment");
+                    self.space.full = was_full;
+                }
+                outcome => outcome?,
+            }
         }
         self.writer.begin();
         for change in batch.iter().flat_map(|job| &job.changes) {
@@ -206,7 +215,8 @@ impl Journal {
         };
         self.file = file;
         self.key = segment.key;
-        self.end = Acknowledged { log: next, len: segment.len, revision: self.end.revision };
+        let (len, key) = (segment.len, segment.key);
+        self.end = Acknowledged { log: next, len, revision: self.end.revision, key };
         self.layout.with(|files| {
             let closed = std::mem::replace(&mut files.active, segment);
             files.closed.push(Arc::new(closed));

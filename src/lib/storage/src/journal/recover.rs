@@ -125,7 +125,7 @@ pub(crate) fn recover(
     let (mut active, mut segment) = last.open(journal_dir, chain, left.acknowledged)?;
     let mut closed: Vec<Arc<Segment>> =
         logs.into_iter().filter_map(|log| log.segment).map(Arc::new).collect();
-    let mut end = Acknowledged { log: first, len: segment.len, revision };
+    let mut end = Acknowledged { log: first, len: segment.len, revision, key: segment.key };
     if !(left.closed && left.acknowledged == end) {
         tracing::info!(revision, "recovered a journal that was not closed");
     }
@@ -137,8 +137,8 @@ pub(crate) fn recover(
         if next != first {
             closed.push(Arc::new(segment));
         }
-        (active, segment, end) =
-            (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
+        end = Acknowledged { log: next, len: new.len, revision, key: new.key };
+        (active, segment) = (file, new);
     }
     journal_dir.io.sync_dir(&journal_dir.dir).map_err(io_error("sync", &journal_dir.dir))?;
     let manifest = settle(journal_dir, manifest, end, format)?;
@@ -195,6 +195,10 @@ fn open_manifest(
         .any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new))
     {
         let file = journal_dir.io.open(&path).map_err(io_error("open", &path))?;
+        // A copy of the directory that consists of links has a lock of its own, but these files.
+        if !file.lock().map_err(io_error("lock", &path))? {
+            return Err(OpenError::Locked(journal_dir.dir.clone()));
+        }
         Manifest::open(file).map_err(io_error("read", &path))?
     } else {
         None
@@ -268,7 +272,7 @@ fn begin(
     let (active, segment) = journal_dir
         .with_ballast(|| journal_dir.begin_log(origin.0 + 1, 0))
         .map_err(io_error("begin a log in", &journal_dir.dir))?;
-    let end = Acknowledged { log: origin.0 + 1, len: SEGMENT_HEADER as u64, revision: 0 };
+    let end = Acknowledged { log: origin.0 + 1, len: segment.len, revision: 0, key: segment.key };
     let manifest = journal_dir
         .with_ballast(|| journal_dir.create_manifest(end))
         .map_err(io_error("create", &journal_dir.manifest_path()))?;
@@ -548,6 +552,13 @@ impl RecoveryReader<'_> {
         {
             let what = format!("does not follow revision {}: a segment is missing", self.next - 1);
             return Err(damaged(&path, 0, what));
+        }
+        if first == self.bound.log && !header.key.may_be(self.bound.key) {
+            return Err(damaged(
+                &path,
+                0,
+                "not the log that was written: it is of another journal",
+            ));
         }
         let mut log = ScannedLog {
             first,

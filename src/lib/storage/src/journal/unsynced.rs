@@ -80,6 +80,10 @@ impl File for UnsyncedFile {
         Ok(())
     }
 
+    fn lock(&self) -> io::Result<bool> {
+        self.0.lock()
+    }
+
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }

@@ -90,7 +90,8 @@ fn fault_07_no_space_at_every_call() {
             block_on(run.check(&disk.crash(crash, call), call % 8 == 0));
         }
     }
-    assert!(refused > 30, "a write without space is refused: {refused}");
+    // None where only a new log could not be made: the old one continues.
+    assert!(refused > 15, "a write without space is refused: {refused}");
     assert!(dead > 15, "a sync without space is fatal: {dead}");
 }
 

@@ -258,6 +258,33 @@ fn fault_12_a_second_store_on_the_same_directory_is_refused() {
     });
 }
 
+/// Fault 12: a copy of the directory that consists of links has a lock of its own, but the same
+/// files.
+#[test]
+fn fault_12_links_to_the_files_of_a_store_are_refused_while_it_runs() {
+    use std::os::unix::fs::DirBuilderExt;
+    block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::embedded(dir.path().join("storage"));
+        for life in 0..2 {
+            let store = Store::open(config.clone()).unwrap();
+            let copy = dir.path().join(format!("copy{life}"));
+            std::fs::DirBuilder::new().mode(0o700).create(&copy).unwrap();
+            for entry in std::fs::read_dir(dir.path().join("storage")).unwrap() {
+                let entry = entry.unwrap();
+                std::fs::hard_link(entry.path(), copy.join(entry.file_name())).unwrap();
+            }
+            let error = Store::open(Config::embedded(&copy)).err().unwrap();
+            assert!(matches!(&error, OpenError::Locked(path) if *path == copy), "{error}");
+            commit(&store, create(&object(&format!("a{life}")), "1")).await.unwrap();
+            store.close().await;
+        }
+        let store = Store::open(config).unwrap();
+        assert!(store.get(&object("a0")).is_some() && store.get(&object("a1")).is_some());
+        store.close().await;
+    });
+}
+
 /// Directories and files are accessible by their owner only; other directories are refused.
 #[test]
 fn files_are_owner_only() {

@@ -1,29 +1,47 @@
-//! Out of file descriptors: opens fail, open files keep working.
+//! Out of file descriptors or inodes: open files keep working.
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::journal::io::{DirLock, File, Io};
-use ferrokube_storage::testing::{SimDisk, commit, key, text, write};
+use ferrokube_storage::testing::{SimDisk, commit, delete, key, text, write};
 use ferrokube_storage::{Config, Environment, JournalLimits, Rewrites, Store};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A disk whose opens fail while descriptors are scarce.
+/// What is used up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scarce {
+    /// Opens fail.
+    Descriptors,
+    /// New files fail as on a full disk.
+    Inodes,
+}
+
+/// A disk on which something is scarce while `none` is set.
 #[derive(Clone)]
 struct ScarceDisk {
     disk: SimDisk,
+    scarce: Scarce,
     none: Arc<AtomicBool>,
     refused: Arc<AtomicUsize>,
 }
 
 impl ScarceDisk {
     fn opened<T>(&self, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.none.load(Ordering::Relaxed) {
+        if self.scarce == Scarce::Descriptors && self.none.load(Ordering::Relaxed) {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()));
         }
         open()
+    }
+
+    fn created<T>(&self, create: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.scarce == Scarce::Inodes && self.none.load(Ordering::Relaxed) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.opened(create)
     }
 }
 
@@ -41,7 +59,7 @@ impl Io for ScarceDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.opened(|| self.disk.create(path))
+        self.created(|| self.disk.create(path))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -65,11 +83,35 @@ impl Io for ScarceDisk {
     }
 }
 
+/// The first revision of the last log.
+fn logs(disk: &ScarceDisk) -> Option<String> {
+    disk.disk
+        .list(Path::new("/sim/storage"))
+        .unwrap()
+        .into_iter()
+        .rfind(|name| name.ends_with(".log"))
+}
+
 #[test]
 fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
+    write_while_scarce(Scarce::Descriptors);
+}
+
+/// Fault 7: a file system has space, but no inodes. Nothing is refused, deletes least of all, and
+/// the store can be opened.
+#[test]
+fn fault_07_without_inodes_writes_go_on_and_segments_are_begun_later() {
+    write_while_scarce(Scarce::Inodes);
+}
+
+fn write_while_scarce(scarce: Scarce) {
     block_on(async {
-        let disk =
-            ScarceDisk { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
+        let disk = ScarceDisk {
+            disk: SimDisk::default(),
+            scarce,
+            none: Arc::default(),
+            refused: Arc::default(),
+        };
         let config = || Config { history_bytes: 16 << 10, ..Config::embedded("/sim/storage") };
         let journal = JournalLimits {
             segment_bytes: 1500,
@@ -87,7 +129,7 @@ fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
                 },
             )
         };
-        let store = open().unwrap();
+        let mut store = open().unwrap();
         let written = async |store: &Store, round: usize| {
             for at in 0..20 {
                 commit(
@@ -106,8 +148,19 @@ fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
         written(&store, 1).await;
         assert!(disk.refused.load(Ordering::Relaxed) > 10, "each append retried");
         assert_eq!(store.failure(), None);
+        if scarce == Scarce::Inodes {
+            for at in 0..10 {
+                commit(&store, delete(&key("configmaps", "ns", &format!("o{at}")))).await.unwrap();
+            }
+            assert!(!store.stats().disk_full);
+            store.close().await;
+            store = open().unwrap();
+            written(&store, 1).await;
+        }
         disk.none.store(false, Ordering::Relaxed);
+        let before = logs(&disk);
         written(&store, 2).await;
+        assert!(logs(&disk) > before, "segments are begun again");
         store.close().await;
         drop(store);
         let store = open().unwrap();

@@ -54,8 +54,8 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
     let dead = disk.crash(Crash::Killed, 0).files();
     block_on(store.close());
     let mut dice = Dice::new(8);
-    let mut whole = 0;
-    for copy in 0..1000 {
+    let (mut whole, mut copy) = (0, 0);
+    while copy < 1000 {
         let (files, model) =
             if copy % 2 == 0 { (&closed, &closed_model) } else { (&dead, &killed.model) };
         let mut files = files.clone();
@@ -64,6 +64,7 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
         if bytes.is_empty() {
             continue;
         }
+        let before = bytes.clone();
         let (at, kind) = (dice.below(bytes.len()), dice.below(3));
         match kind {
             0 => bytes[at] ^= 1 << dice.below(8),
@@ -73,6 +74,10 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
                 bytes[from..].fill(0);
             }
         }
+        if *bytes == before {
+            continue;
+        }
+        copy += 1;
         whole += usize::from(whole_or_refused(
             &files,
             model,
@@ -109,6 +114,40 @@ fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
         matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log),
         "the last log is missing"
     );
+}
+
+/// Fault 8: the log or the manifest of another journal, whole and of the same name, is not taken for
+/// the one that was written.
+#[test]
+fn fault_08_the_log_or_manifest_of_another_journal_is_refused() {
+    let journal = |count: u32| {
+        let disk = SimDisk::default();
+        block_on(async {
+            let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
+            let store =
+                Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
+                    .unwrap();
+            for number in 0..count {
+                commit(&store, create(&object(&format!("of{count}-{number}")), "v")).await.unwrap();
+            }
+            store.close().await;
+        });
+        disk.files()
+    };
+    let (short, long) = (journal(3), journal(9));
+    let (log, manifest) = (last_log(&short), PathBuf::from(DIR).join("MANIFEST"));
+    assert_eq!(log, last_log(&long));
+    for path in [&log, &manifest] {
+        for (mine, others) in [(&short, &long), (&long, &short)] {
+            let mut image = mine.clone();
+            image.insert(path.clone(), others[path].clone());
+            match open(&SimDisk::with_files(&image)) {
+                Err(OpenError::Damaged { file, .. }) => assert_eq!(file, log),
+                Err(error) => panic!("{error:?}"),
+                Ok(_) => panic!("{path:?} of another journal is opened"),
+            }
+        }
+    }
 }
 
 /// Fault 8: a batch removed from the middle of a log is detected, though everything around it is
