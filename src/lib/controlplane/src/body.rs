@@ -1,12 +1,8 @@
 //! Request bodies, read within bounds, and response bodies made of frames.
 
-use crate::exchange::Request;
-use crate::negotiate::Form;
-use crate::state::ServerState;
 use bytes::{Buf, Bytes, BytesMut};
-use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_flow::{self as flow, BudgetCaller, BudgetGrant, Class, Flow, Loan, UNCOUNTED_BODY};
+use ferrokube_flow::{self as flow, BudgetCaller, BudgetGrant, Class, Flow, Loan};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
 use http_body::{Body as _, Frame, SizeHint};
@@ -47,44 +43,6 @@ impl http_body::Body for ExistingFrames {
 /// Up to this much of an oversized body is read and dropped, so that the client sees the response
 /// before the connection closes.
 const DRAINED_BYTES: usize = 4 * 1024 * 1024;
-
-/// Reads the body of a request, then reserves memory for decoding it, then takes the request's
-/// seat: in this order, so that no request holds a seat while it waits for its client or for
-/// memory.
-///
-/// # Errors
-/// As [`BodyReader::read`]; 413 if decoding would take too much, 429 while others hold too much.
-pub(crate) async fn take(
-    state: &ServerState,
-    request: &mut Request<'_>,
-    form: Form,
-) -> Result<Bytes, Failure> {
-    let mut bytes = Bytes::new();
-    if let Some(body) = request.take_body() {
-        let intake = BodyReader {
-            flow: &state.flow,
-            class: request.class(),
-            limit: state.limits.body_bytes,
-        };
-        let (read, held) = intake.read(body).await?;
-        flow::hold_body(held);
-        bytes = read;
-        if bytes.len() > UNCOUNTED_BODY {
-            state.flow.tree(request.class(), bound(form, &bytes)).await?;
-        }
-    }
-    state.flow.take_seat(&request.user().name).await?;
-    Ok(bytes)
-}
-
-/// Upper bound of the decoded size.
-fn bound(form: Form, body: &[u8]) -> usize {
-    match form {
-        Form::Json => heap::json_bound(body),
-        Form::Yaml => heap::yaml_bound(body),
-        Form::Protobuf => heap::protobuf_bound(body),
-    }
-}
 
 /// Limits of one body.
 pub(crate) struct BodyReader<'a> {

@@ -5,19 +5,22 @@ use crate::discovery::Discovery;
 use crate::election::Elections;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
-use crate::features::{self, FeatureFlow, FeatureSettings};
+use crate::features::settings::FeatureSettings;
+use crate::features::{self, FeatureFlow};
 use crate::flow_objects::{self, FlowObjects};
 use crate::health::Health;
 use crate::identity::IdentityLeases;
 use crate::maintained;
 use crate::metrics::Metrics;
+use crate::metrics::RegisterMetrics;
 use crate::observer::Observer;
 use crate::openapi::{OpenApi, OpenApiSources, SchemaSource};
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::service::ApiHandler;
 use crate::state::{ServerHandle, ServerState};
-use crate::watch::{EventCache, Watchers};
+use crate::watch::cache::EventCache;
+use crate::watch::watchers::Watchers;
 use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
@@ -43,9 +46,6 @@ pub type BootstrapStep = Box<dyn FnOnce(Registry) -> BootstrapFuture + Send>;
 
 /// With their names.
 type NamedSteps = Vec<(String, BootstrapStep)>;
-
-/// Registers further metrics.
-pub type RegisterMetrics = Box<dyn FnOnce(&mut prometheus_client::registry::Registry) + Send>;
 
 /// [`ApiServer::start`] failed; the server never becomes ready.
 #[derive(Clone, Debug, thiserror::Error)]

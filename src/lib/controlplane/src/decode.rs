@@ -1,5 +1,6 @@
 //! Decodes request bodies to objects, patches and options.
 
+use crate::body::BodyReader;
 use crate::exchange::Request;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::state::ServerState;
@@ -12,6 +13,7 @@ use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_flow::too_large;
+use ferrokube_flow::{self as flow, UNCOUNTED_BODY};
 use ferrokube_registry::offload::caller;
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
@@ -340,3 +342,41 @@ fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
 
 /// Max findings reported about a JSON patch.
 const MAX_FINDINGS: usize = 20;
+
+/// Reads the body of a request, then reserves memory for decoding it, then takes the request's
+/// seat: in this order, so that no request holds a seat while it waits for its client or for
+/// memory.
+///
+/// # Errors
+/// As [`BodyReader::read`]; 413 if decoding would take too much, 429 while others hold too much.
+pub(crate) async fn take_body(
+    state: &ServerState,
+    request: &mut Request<'_>,
+    form: Form,
+) -> Result<Bytes, Failure> {
+    let mut bytes = Bytes::new();
+    if let Some(body) = request.take_body() {
+        let intake = BodyReader {
+            flow: &state.flow,
+            class: request.class(),
+            limit: state.limits.body_bytes,
+        };
+        let (read, held) = intake.read(body).await?;
+        flow::hold_body(held);
+        bytes = read;
+        if bytes.len() > UNCOUNTED_BODY {
+            state.flow.tree(request.class(), bound(form, &bytes)).await?;
+        }
+    }
+    state.flow.take_seat(&request.user().name).await?;
+    Ok(bytes)
+}
+
+/// Upper bound of the decoded size.
+fn bound(form: Form, body: &[u8]) -> usize {
+    match form {
+        Form::Json => heap::json_bound(body),
+        Form::Yaml => heap::yaml_bound(body),
+        Form::Protobuf => heap::protobuf_bound(body),
+    }
+}

@@ -1,7 +1,8 @@
 //! Requests for aggregated group versions: forwarded after the filters, whatever their verb.
 
 use crate::action::{Action, ResourceAction};
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::{body, status};
 use ferrokube_aggregator::{Backend, DelegatedRequest, DelegationError, take_upgrade};

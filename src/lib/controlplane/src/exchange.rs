@@ -3,11 +3,12 @@
 use crate::action::{Action, ResourceAction};
 use crate::filters::admit::Authorized;
 use crate::filters::audit::Audit;
+use crate::negotiate::Asked;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::Class;
 use ferrokube_registry::RequestContext;
-use ferrokube_serve::{Body, Peer, Response};
+use ferrokube_serve::{Body, Peer};
 use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
@@ -17,27 +18,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
-
-/// The response of a filter or handler that rejects a request.
-#[derive(Debug)]
-pub(crate) enum Rejection {
-    /// Encoded as a `Status` in a form that the client accepts.
-    Failure(Box<Failure>),
-    /// A response that is not a `Status`.
-    Response(Box<Response>),
-}
-
-impl From<Failure> for Rejection {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(Box::new(failure))
-    }
-}
-
-impl From<Response> for Rejection {
-    fn from(response: Response) -> Self {
-        Self::Response(Box::new(response))
-    }
-}
 
 /// What is known of a request before authentication.
 pub(crate) struct Incoming {
@@ -163,6 +143,11 @@ impl Request<'_> {
     /// The context that the registry takes.
     pub(crate) fn context(&self) -> &RequestContext {
         self.authenticated.context.as_ref().expect("the initial trace filter set it")
+    }
+
+    /// What its response is negotiated by.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        Asked { action: &self.incoming.action, headers: &self.incoming.head.headers }
     }
 
     /// The caller, for flow control.

@@ -2,15 +2,16 @@
 
 use crate::action::{Action, no_such_resource};
 use crate::encode::Encoded;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit;
-use crate::negotiate::{self, Accepted, Form, Offer, negotiate, wants_pretty};
+use crate::negotiate::{self, Accepted, Form, wants_pretty};
+use crate::rejection::{Rejection, method_not_allowed};
 use crate::route::RouteRequest;
 use crate::state::ServerState;
 use crate::{body, compress, delegate, openapi, router, status, version};
 use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::OPENAPI_V3;
 use ferrokube_serve::Response;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGENT};
@@ -59,25 +60,6 @@ fn aggregated(state: &ServerState, action: &Action) -> Option<Arc<Backend>> {
     state.aggregator.find(group, version)
 }
 
-/// 405 without details, as kube-apiserver's router responds.
-pub(crate) fn method_not_allowed() -> Failure {
-    Failure::new(
-        Reason::MethodNotAllowed,
-        "the server does not allow this method on the requested resource",
-    )
-    .with_details(Details::default())
-}
-
-/// Negotiates form and view, with `?pretty`.
-pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, Failure> {
-    let mut accepted = negotiate(request.header(ACCEPT), offer)?;
-    if accepted.form == Form::Json {
-        accepted.pretty |=
-            wants_pretty(request.action.options().pretty(), request.header(USER_AGENT));
-    }
-    Ok(accepted)
-}
-
 /// The tables of priority and fairness, while it is on.
 fn dump(state: &ServerState, table: &str, action: &Action) -> Option<Response> {
     let levels = state.flow.levels();
@@ -120,12 +102,12 @@ async fn path(
         [""] | ["index.html"] => root(state),
         ["api"] => {
             get_only()?;
-            state.discovery.core(request)
+            state.discovery.core(request.asked())
         }
-        ["apis"] => state.discovery.groups(request),
-        ["apis", group] => state.discovery.group(request, group),
-        ["api", version] => state.discovery.resources(request, "", version),
-        ["apis", group, version] => state.discovery.resources(request, group, version),
+        ["apis"] => state.discovery.groups(request.asked()),
+        ["apis", group] => state.discovery.group(request.asked(), group),
+        ["api", version] => state.discovery.resources(request.asked(), "", version),
+        ["apis", group, version] => state.discovery.resources(request.asked(), group, version),
         ["version"] => {
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
@@ -145,10 +127,12 @@ async fn path(
             get_only()?;
             Ok(dump(state, table, action).unwrap_or_else(status::not_found))
         }
-        ["openapi", "v2"] => state.openapi.v2(request).await,
+        ["openapi", "v2"] => state.openapi.v2(request.asked()).await,
         ["openapi", "v3", ..] if !state.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
         ["openapi", "v3"] => state.openapi.index().await,
-        ["openapi", "v3", document @ ..] => state.openapi.v3(request, &document.join("/")).await,
+        ["openapi", "v3", document @ ..] => {
+            state.openapi.v3(request.asked(), &document.join("/")).await
+        }
         _ => route(state, request, action).await,
     }
 }

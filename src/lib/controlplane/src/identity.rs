@@ -16,7 +16,7 @@
 //! Writers in kube-system can forge a server, so what a fresh Lease says may hold a step back, never
 //! take one.
 
-use crate::features::FeatureSettings;
+use crate::features::settings::FeatureSettings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time::rfc3339_micros;

@@ -28,7 +28,8 @@ mod metrics;
 mod negotiate;
 mod observer;
 mod openapi;
-pub mod route;
+pub mod rejection;
+mod route;
 mod router;
 mod routes;
 mod service;
@@ -38,12 +39,11 @@ mod verbs;
 mod version;
 mod watch;
 
-pub use builder::{
-    ApiServer, ApiServerBuilder, BootstrapFuture, BootstrapStep, RegisterMetrics, StartError,
-};
-pub use features::{FeatureFunction, FeatureSettings};
+pub use builder::{ApiServer, ApiServerBuilder, BootstrapFuture, BootstrapStep, StartError};
+pub use features::settings::{FeatureFunction, FeatureSettings};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_flow::Limits;
+pub use metrics::RegisterMetrics;
 pub use observer::{Observer, RequestRecord};
 pub use openapi::SchemaSource;
 pub use route::{DocumentRoute, Route, RouteFuture, RouteRequest};

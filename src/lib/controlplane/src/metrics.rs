@@ -5,7 +5,7 @@ mod priority;
 mod text;
 
 use crate::action::{Action, Verb};
-use crate::features::FeatureStats;
+use crate::features::stats::FeatureStats;
 use crate::status;
 use ferrokube_aggregator::{Aggregator, CertificateFaults};
 use ferrokube_auth::audit::AuditLog;
@@ -24,6 +24,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// Registers further metrics.
+pub type RegisterMetrics = Box<dyn FnOnce(&mut prometheus_client::registry::Registry) + Send>;
 
 /// Max label sets of requests; further ones count as `other`, so that clients cannot fill the
 /// memory.
@@ -205,7 +208,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// With metrics of other crates.
-    pub(crate) fn with(others: Vec<crate::builder::RegisterMetrics>) -> Self {
+    pub(crate) fn with(others: Vec<RegisterMetrics>) -> Self {
         let mut metrics = Self::default();
         others.into_iter().for_each(|register| register(&mut metrics.registry));
         metrics

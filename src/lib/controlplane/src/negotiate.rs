@@ -1,6 +1,8 @@
 //! Content negotiation: form and view of the response, and the form of the body.
 
+use crate::action::Action;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use http::header::{ACCEPT, HeaderMap, HeaderName, USER_AGENT};
 
 /// Encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,6 +130,30 @@ struct Clause<'a> {
     subtype: &'a str,
     parameters: &'a str,
     quality: f32,
+}
+
+/// What a response is negotiated by.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) action: &'a Action,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+impl<'a> Asked<'a> {
+    /// A header's value; empty if absent or not visible ASCII.
+    pub(crate) fn header(self, name: HeaderName) -> &'a str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Negotiates form and view, with `?pretty`.
+    pub(crate) fn accepted(self, offer: Offer) -> Result<Accepted, Failure> {
+        let mut accepted = negotiate(self.header(ACCEPT), offer)?;
+        if accepted.form == Form::Json {
+            accepted.pretty |=
+                wants_pretty(self.action.options().pretty(), self.header(USER_AGENT));
+        }
+        Ok(accepted)
+    }
 }
 
 /// Chooses the first clause, in order of preference, that the endpoint offers.

@@ -46,7 +46,7 @@ impl DocumentRoute {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         if request.head.method != http::Method::GET {
-            return Err(crate::handler::method_not_allowed());
+            return Err(crate::rejection::method_not_allowed());
         }
         negotiate::route(accept, &[self.media_type])?;
         let mut response =

@@ -1,9 +1,9 @@
 //! Resource requests: checks that the resource serves the action, and runs the verb.
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::admit::Authorized;
-use crate::handler::method_not_allowed;
+use crate::rejection::{Rejection, method_not_allowed};
 use crate::state::ServerState;
 use crate::{decode, status, verbs, watch};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};

@@ -1,8 +1,9 @@
 //! One request from arrival to response.
 
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::Exchange;
 use crate::filters::admit::ANONYMOUS;
 use crate::filters::headers::AUDIT_ID;
+use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use crate::state::ServerState;
 use crate::{filters, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -192,9 +193,6 @@ impl Drop for ExchangeGuard<'_> {
         ));
     }
 }
-
-/// The code in log and audit of a request whose client went away; never sent.
-pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// A `Status` without its type, in plain text, as kube-apiserver's timeout handler writes it.
 fn timed_out() -> Response {

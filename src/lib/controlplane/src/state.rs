@@ -3,13 +3,15 @@
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
-use crate::features::{FeatureSettings, FeatureStats};
+use crate::features::settings::FeatureSettings;
+use crate::features::stats::FeatureStats;
 use crate::health::Health;
 use crate::metrics::{MetricSources, Metrics};
 use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
-use crate::watch::{EventCache, Watchers};
+use crate::watch::cache::EventCache;
+use crate::watch::watchers::Watchers;
 use ferrokube_aggregator::{Aggregator, CertificateFaults};
 use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;

@@ -1,11 +1,11 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
 use crate::encode::table::Include;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit::StreamAudit;
-use crate::handler::accepted;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::status;
 use crate::verbs::{collection_router, go_type, offer};
@@ -22,15 +22,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-mod cache;
+pub(crate) mod cache;
 mod frames;
-mod watchers;
+pub(crate) mod watchers;
 
 use cache::CACHED_EVENTS;
-pub(crate) use cache::EventCache;
 use frames::{EventEncoder, REFERENCED_BYTES};
 use watchers::WatchRequest;
-pub(crate) use watchers::Watchers;
 
 /// Small events are sent together up to this size.
 const FRAME_BYTES: usize = 8 * 1024;
@@ -47,10 +45,10 @@ pub(crate) async fn respond(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(
-        request,
-        Offer { router: collection_router(&target.served), ..offer(&target.served, Views::Single) },
-    )?;
+    let accepted = request.asked().accepted(Offer {
+        router: collection_router(&target.served),
+        ..offer(&target.served, Views::Single)
+    })?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
         return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());

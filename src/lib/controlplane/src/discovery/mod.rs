@@ -9,9 +9,10 @@ pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
 use crate::encode::{Encoded, Encoder};
-use crate::exchange::{Rejection, Request};
-use crate::handler::{accepted, method_not_allowed};
+use crate::negotiate::Asked;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
+use crate::rejection::Rejection;
+use crate::rejection::method_not_allowed;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_aggregator::Aggregator;
@@ -95,36 +96,35 @@ impl Discovery {
     }
 
     /// `/api`
-    pub(crate) fn core(&self, request: &Request<'_>) -> Result<Response, Rejection> {
+    pub(crate) fn core(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
         let views = (Views::Discovery, RouterTypes::Objects);
-        self.list(request, true, views, |groups| {
-            legacy::core(groups, request.header(http::header::HOST))
+        self.list(asked, true, views, |groups| {
+            legacy::core(groups, asked.header(http::header::HOST))
         })
     }
 
     /// `/apis`
-    pub(crate) fn groups(&self, request: &Request<'_>) -> Result<Response, Rejection> {
+    pub(crate) fn groups(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
         // kube-apiserver mounts the aggregated handler at the exact path.
-        let views =
-            if request.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(request, false, (views, RouterTypes::None), legacy::groups)
+        let views = if asked.action.path().ends_with('/') { Views::None } else { Views::Discovery };
+        self.list(asked, false, (views, RouterTypes::None), legacy::groups)
     }
 
     fn list(
         &self,
-        request: &Request<'_>,
+        asked: Asked<'_>,
         core: bool,
         (views, router): (Views, RouterTypes),
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = self.encoder.messages().contains(&message);
-        let accepted = accepted(request, Offer { protobuf, views, router })?;
+        let accepted = asked.accepted(Offer { protobuf, views, router })?;
         let cached = self.cached();
         if accepted.view == View::Discovery {
             return Ok(self.aggregate(
                 &cached,
-                request,
+                asked,
                 core,
                 Accepted { view: View::Whole, ..accepted },
             ));
@@ -138,24 +138,19 @@ impl Discovery {
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(&self, request: &Request<'_>, name: &str) -> Result<Response, Rejection> {
+    pub(crate) fn group(&self, asked: Asked<'_>, name: &str) -> Result<Response, Rejection> {
         let cached = self.cached();
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
         else {
             return Ok(status::not_found());
         };
-        self.document(
-            request,
-            &legacy::group(group),
-            &format!("{META}.APIGroup"),
-            RouterTypes::None,
-        )
+        self.document(asked, &legacy::group(group), &format!("{META}.APIGroup"), RouterTypes::None)
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
     pub(crate) fn resources(
         &self,
-        request: &Request<'_>,
+        asked: Asked<'_>,
         group: &str,
         version: &str,
     ) -> Result<Response, Rejection> {
@@ -170,7 +165,7 @@ impl Discovery {
                 Ok(status::not_found())
             };
         };
-        if found.is_some_and(|known| known.native) && request.action.verb() != "get" {
+        if found.is_some_and(|known| known.native) && asked.action.verb() != "get" {
             // Groups with only custom resources are served for any method.
             return Err(method_not_allowed().into());
         }
@@ -180,7 +175,7 @@ impl Discovery {
             RouterTypes::None
         };
         self.document(
-            request,
+            asked,
             &legacy::resources(group, version),
             &format!("{META}.APIResourceList"),
             router,
@@ -190,20 +185,20 @@ impl Discovery {
     /// Encodes a document. `router` restricts the Accept header before the handler does.
     fn document(
         &self,
-        request: &Request<'_>,
+        asked: Asked<'_>,
         document: &Document,
         message: &str,
         router: RouterTypes,
     ) -> Result<Response, Rejection> {
         let protobuf = self.encoder.messages().contains(message);
-        let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
+        let accepted = asked.accepted(Offer { protobuf, views: Views::None, router })?;
         Ok(status::encoded(200, self.encoder.document(document, accepted, Some(message))))
     }
 
     fn aggregate(
         &self,
         cached: &CachedDiscovery,
-        request: &Request<'_>,
+        asked: Asked<'_>,
         core: bool,
         accepted: Accepted,
     ) -> Response {
@@ -224,7 +219,7 @@ impl Discovery {
                 (bytes, etag)
             })
             .clone();
-        let unchanged = request.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+        let unchanged = asked.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
         let mut response = if unchanged {
             let mut response = Response::new(crate::body::empty());
             *response.status_mut() = http::StatusCode::NOT_MODIFIED;

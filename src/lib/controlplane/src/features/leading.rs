@@ -1,9 +1,10 @@
 //! The leader's steps for one feature: records of the state machine are stored, tasks run.
 
 use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus, UsesBlock};
+use super::settings::FeatureFunction;
 use super::stats::transition_time;
 use super::sweep::{RemainingObjects, Sweep, SweepProgress, count, verify};
-use super::{FeatureFlow, FeatureFunction, RETRY};
+use super::{FeatureFlow, RETRY};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::FeatureTask;

@@ -6,7 +6,8 @@
 
 mod leading;
 mod record;
-mod stats;
+pub(crate) mod settings;
+pub(crate) mod stats;
 mod sweep;
 
 use crate::identity::IdentityLeases;
@@ -17,14 +18,12 @@ use ferrokube_features::Gates;
 use ferrokube_features::transition::FeatureState;
 use ferrokube_registry::offload::block_in_place;
 use ferrokube_registry::{DeleteOptions, Informer, Local, Notice, Patch, Registry};
-use ferrokube_resource::{Definition, FieldGuard};
+use ferrokube_resource::FieldGuard;
 use leading::{TaskEnd, TaskState};
 use record::FeatureFacts;
-use stats::FeatureEvents;
-pub(crate) use stats::FeatureStats;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::pin::Pin;
+use settings::FeatureSettings;
+use stats::{FeatureEvents, FeatureStats};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -39,60 +38,6 @@ const NAMESPACE: &str = "kube-system";
 const KEPT_MINORS: u16 = 3;
 /// Before a step that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// Settings of [`ApiServerBuilder::features`](crate::ApiServerBuilder::features).
-#[derive(Clone, Debug)]
-pub struct FeatureSettings {
-    /// What makes this server different from others on the same state, such as its address and
-    /// data directory.
-    pub identity: String,
-    /// How long components have to report the value that they use.
-    pub evaluation: Duration,
-    /// Between renewals of the server's identity Lease. A server that misses three does not count.
-    pub renewal: Duration,
-    /// Kinds that are not served, whose objects a task may have to delete.
-    pub unserved: Vec<Arc<Definition>>,
-    /// Features that `spec.desired` sets. They must be central ones.
-    pub dynamic: BTreeSet<String>,
-    /// By name, those of [`FeatureTask::Function`](ferrokube_features::FeatureTask::Function).
-    pub functions: BTreeMap<&'static str, FeatureFunction>,
-}
-
-/// Work of a feature's author on the way to off. An error is shown in the Feature, and the work
-/// tried again.
-#[derive(Clone)]
-pub struct FeatureFunction(Arc<dyn Fn(Registry) -> FunctionRun + Send + Sync>);
-
-type FunctionRun = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
-
-impl FeatureFunction {
-    /// It may run more than once, also at the same time in two servers.
-    pub fn new<F>(run: impl Fn(Registry) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<(), String>> + Send + 'static,
-    {
-        Self(Arc::new(move |registry| Box::pin(run(registry))))
-    }
-}
-
-impl fmt::Debug for FeatureFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FeatureFunction")
-    }
-}
-
-impl Default for FeatureSettings {
-    fn default() -> Self {
-        Self {
-            identity: String::new(),
-            evaluation: Duration::from_secs(60),
-            renewal: Duration::from_secs(10),
-            unserved: Vec::new(),
-            dynamic: BTreeSet::new(),
-            functions: BTreeMap::new(),
-        }
-    }
-}
 
 /// A stored Feature as last observed.
 struct ObservedFeature {

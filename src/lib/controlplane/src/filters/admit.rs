@@ -1,7 +1,8 @@
 //! Flow control and authorization.
 
 use crate::action::{Action, Refusal, Verb, no_such_resource};
-use crate::exchange::{Exchange, Rejection, Request};
+use crate::exchange::{Exchange, Request};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;

@@ -1,8 +1,9 @@
 //! Audit events. The response to a write waits until its event is in the log.
 
 use crate::action::{Action, ResourceAction, Verb};
-use crate::exchange::{Exchange, ExchangeView, Incoming, Rejection, Request};
-use crate::service::CLIENT_CLOSED_REQUEST;
+use crate::exchange::{Exchange, ExchangeView, Incoming, Request};
+use crate::rejection::CLIENT_CLOSED_REQUEST;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};

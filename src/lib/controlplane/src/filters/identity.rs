@@ -1,6 +1,7 @@
 //! Authentication and impersonation.
 
-use crate::exchange::{Authenticated, Incoming, Rejection, Request};
+use crate::exchange::{Authenticated, Incoming, Request};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;

@@ -1,8 +1,9 @@
 //! Parses the request into an action; at the end, its log line and metrics.
 
 use crate::action::{Action, Refusal, ResourceAction};
-use crate::exchange::{Authenticated, Exchange, ExchangeView, Incoming, Rejection};
+use crate::exchange::{Authenticated, Exchange, ExchangeView, Incoming};
 use crate::observer::{Observer, RequestRecord};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_auth::ResourceAccess;
 use ferrokube_serve::Response;

@@ -1,6 +1,7 @@
 //! Audit id, and the limit on the query. The body is limited where it is read.
 
-use crate::exchange::{Incoming, Rejection};
+use crate::exchange::Incoming;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 

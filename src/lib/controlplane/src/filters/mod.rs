@@ -10,7 +10,8 @@ pub(crate) mod limits;
 pub(crate) mod shared;
 pub(crate) mod trace;
 
-use crate::exchange::{Authenticated, Exchange, Incoming, Rejection, Request};
+use crate::exchange::{Authenticated, Exchange, Incoming, Request};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_auth::CatchUp;
 use ferrokube_serve::Response;

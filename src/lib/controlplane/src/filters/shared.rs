@@ -6,7 +6,8 @@
 //! than discovery. All that wait at the same time share one probe.
 
 use crate::action::Action;
-use crate::exchange::{Incoming, Rejection};
+use crate::exchange::Incoming;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_registry::Registry;
 use ferrokube_storage::Prefix;

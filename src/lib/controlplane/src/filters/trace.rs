@@ -1,8 +1,9 @@
 //! The three trace ids: parsed early so that log lines have local ids, adopted only from callers
 //! that may propagate them.
 
-use crate::exchange::{Incoming, Rejection, Request};
+use crate::exchange::{Incoming, Request};
 use crate::metrics::Origin;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};

@@ -8,8 +8,9 @@ mod paths;
 mod routes;
 
 use crate::discovery::hash;
-use crate::exchange::{Rejection, Request};
+use crate::negotiate::Asked;
 use crate::negotiate::media_types;
+use crate::rejection::Rejection;
 use crate::status;
 use bytes::Bytes;
 use documents::{Documents, Machinery};
@@ -247,14 +248,14 @@ impl OpenApi {
     }
 
     /// `/openapi/v2`
-    pub(crate) async fn v2(&self, request: &Request<'_>) -> Result<Response, Rejection> {
-        let protobuf = match wanted(request.header(http::header::ACCEPT), V2_PROTOBUF) {
+    pub(crate) async fn v2(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
+        let protobuf = match wanted(asked.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
         let others = self.sources.aggregator.swaggers();
         let made = self.v2_document(&self.sources.documents(), others).await;
-        Ok(varying_by_both(respond(request, &made, protobuf, V2_PROTOBUF)))
+        Ok(varying_by_both(respond(asked, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: paths and hashes of the documents.
@@ -283,21 +284,17 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/<group version>`
-    pub(crate) async fn v3(
-        &self,
-        request: &Request<'_>,
-        path: &str,
-    ) -> Result<Response, Rejection> {
+    pub(crate) async fn v3(&self, asked: Asked<'_>, path: &str) -> Result<Response, Rejection> {
         let documents = self.sources.documents();
         if !documents.contains_key(path) {
             return Ok(not_found());
         }
-        let Some(protobuf) = wanted(request.header(http::header::ACCEPT), V3_PROTOBUF) else {
+        let Some(protobuf) = wanted(asked.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };
         let Some(made) = self.v3_document(path, &documents).await else { return Ok(not_found()) };
-        let asked = request.action.options().hash();
-        if asked.is_some_and(|asked| asked != made.hash) {
+        let hash = asked.action.options().hash();
+        if hash.is_some_and(|hash| hash != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
             response
@@ -309,8 +306,8 @@ impl OpenApi {
             );
             return Ok(varying(response, "Accept"));
         }
-        let mut response = varying(respond(request, &made, protobuf, V3_PROTOBUF), "Accept");
-        if asked.is_some() {
+        let mut response = varying(respond(asked, &made, protobuf, V3_PROTOBUF), "Accept");
+        if hash.is_some() {
             response
                 .headers_mut()
                 .insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
@@ -367,14 +364,14 @@ fn is_known(given: &str, hash: &str) -> bool {
 }
 
 fn respond(
-    request: &Request<'_>,
+    asked: Asked<'_>,
     made: &CachedDocument,
     protobuf: bool,
     media_type: &'static str,
 ) -> Response {
     let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
         .expect("hexadecimal digits and quotes");
-    let mut response = match (is_known(request.header(IF_NONE_MATCH), &made.hash), protobuf) {
+    let mut response = match (is_known(asked.header(IF_NONE_MATCH), &made.hash), protobuf) {
         (true, _) => bare(304),
         (false, true) => {
             status::with_type(200, media_type, crate::body::full(made.protobuf.clone()))

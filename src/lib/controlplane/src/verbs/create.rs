@@ -3,10 +3,10 @@
 use super::{check_response, offer, read_body, respond_written};
 use crate::action::WriteKind;
 use crate::decode;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::handler::accepted;
 use crate::negotiate::Views;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -24,7 +24,7 @@ pub(crate) async fn create(
     // Kinds that can be created but not listed (reviews) have no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
     let views = if is_read { Views::Single } else { Views::Untabled };
-    let accepted = accepted(request, offer(&target.served, views))?;
+    let accepted = request.asked().accepted(offer(&target.served, views))?;
     let shown = check_response(request, target, accepted, views);
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;

@@ -2,10 +2,10 @@
 
 use super::{check_response, offer, read_body, respond, wait_until_served};
 use crate::encode::slices;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, View, Views, body_form};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::{decode, status};
 use ferrokube_apimachinery::status::{Details, Failure};
@@ -18,7 +18,7 @@ pub(crate) async fn delete(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(request, offer(&target.served, Views::Single))?;
+    let accepted = request.asked().accepted(offer(&target.served, Views::Single))?;
     let options = delete_options(state, request).await?;
     let shown = check_response(request, target, accepted, Views::Single);
     if shown.is_err() {

@@ -4,9 +4,9 @@ use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{check_response, include, offer};
 use crate::encode::list::ListFormat;
-use crate::exchange::{Rejection, Request};
-use crate::handler::accepted;
+use crate::exchange::Request;
 use crate::negotiate::Views;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
@@ -16,7 +16,7 @@ pub(crate) async fn delete_collection(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(request, offer(&target.served, Views::List))?;
+    let accepted = request.asked().accepted(offer(&target.served, Views::List))?;
     let select =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     state.registry.check_selection(target, &select)?;

@@ -4,8 +4,8 @@ use super::{
     ENCODED_BYTES, check_view, is_partial, leave_worker_or_reject, offer, rendered_bytes, respond,
     views,
 };
-use crate::exchange::{Rejection, Request};
-use crate::handler::accepted;
+use crate::exchange::Request;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_registry::{Object, Target};
 use ferrokube_serve::{BodyGuard, Response};
@@ -16,7 +16,7 @@ pub(crate) async fn get(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(request, offer(&target.served, views(target)))?;
+    let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
     let mut object =
         state.registry.get(request.context(), target, request.action.options().get()?).await?;
     check_view(target, accepted)?;

@@ -3,10 +3,10 @@
 use super::{collection_router, columns_cost, go_type, include, is_partial, offer};
 use crate::compress;
 use crate::encode::list::{ListEncoder, ListFormat};
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
@@ -22,10 +22,10 @@ pub(crate) async fn list(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(
-        request,
-        Offer { router: collection_router(&target.served), ..offer(&target.served, Views::List) },
-    )?;
+    let accepted = request.asked().accepted(Offer {
+        router: collection_router(&target.served),
+        ..offer(&target.served, Views::List)
+    })?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     let listing = state.registry.listing(target, &options).await?;

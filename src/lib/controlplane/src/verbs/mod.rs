@@ -21,8 +21,9 @@ use crate::compress;
 use crate::encode::rendered::{Rendered, Style};
 use crate::encode::table::{self, Include, Table};
 use crate::encode::{Encoded, Encoder, stream};
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
@@ -236,7 +237,7 @@ async fn read_body(
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
-    let bytes = crate::body::take(state, request, form).await?;
+    let bytes = crate::decode::take_body(state, request, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
         // Most applies are JSON; others leave the worker when they are read.

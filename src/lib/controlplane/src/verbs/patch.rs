@@ -4,10 +4,10 @@ use super::update::forbid_create;
 use super::{check_response, offer, read_body, respond_written, views};
 use crate::action::WriteKind;
 use crate::decode;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::handler::accepted;
 use crate::negotiate::Form;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_flow as flow;
 use ferrokube_registry::{Patch, Target, WriteOptions};
@@ -19,7 +19,7 @@ pub(crate) async fn patch(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(request, &target.served)?;
-    let accepted = accepted(request, offer(&target.served, views(target)))?;
+    let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
     let shown = check_response(request, target, accepted, views(target));
     let (write_kind, form) = if kind == decode::PatchKind::Apply {
         (WriteKind::Apply, Form::Yaml)

@@ -3,9 +3,9 @@
 use super::{check_response, offer, read_body, respond_written, views};
 use crate::action::{Verb, WriteKind};
 use crate::decode;
-use crate::exchange::{Rejection, Request};
+use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::handler::accepted;
+use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
@@ -18,7 +18,7 @@ pub(crate) async fn update(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(request, offer(&target.served, views(target)))?;
+    let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
     let shown = check_response(request, target, accepted, views(target));
     // kube-apiserver's order: unlike here, a create decodes its body first.
     let mut options = request.action.options().write(WriteKind::Update)?;
