@@ -18,13 +18,28 @@ struct FileSystem {
 }
 
 impl FileSystem {
-    /// Why it cannot be made or mounted, otherwise.
-    fn mount(bytes: u64) -> Result<Self, String> {
+    /// `None`, with a message, where it cannot be mounted: root in a container without loop devices
+    /// cannot, either. `options` are mkfs's.
+    ///
+    /// Panics if it cannot, and `FERROKUBE_MUST_MOUNT` is set.
+    fn mounted(bytes: u64, options: &[&str]) -> Option<Self> {
+        match Self::mount(bytes, options) {
+            Ok(disk) => Some(disk),
+            Err(why) => {
+                let must = std::env::var_os("FERROKUBE_MUST_MOUNT").is_some();
+                assert!(!must, "a small file system cannot be made: {why}");
+                eprintln!("skipped: a small file system cannot be made: {why}");
+                None
+            }
+        }
+    }
+
+    fn mount(bytes: u64, options: &[&str]) -> Result<Self, String> {
         let directory = tempfile::tempdir().unwrap();
         let (image, at) = (directory.path().join("image"), directory.path().join("at"));
         File::create(&image).unwrap().set_len(bytes).unwrap();
         std::fs::create_dir(&at).unwrap();
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).args(options).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).args([&image, &at]))?;
         Ok(Self { directory })
     }
@@ -210,16 +225,7 @@ async fn says_so(admin: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
-    let disk = match FileSystem::mount(128 << 20) {
-        Ok(disk) => disk,
-        Err(why) => {
-            // Root in a container without loop devices cannot, either.
-            let must = std::env::var_os("FERROKUBE_MUST_MOUNT").is_some();
-            assert!(!must, "a small file system cannot be made: {why}");
-            eprintln!("skipped: a small file system cannot be made: {why}");
-            return;
-        }
-    };
+    let Some(disk) = FileSystem::mounted(128 << 20, &[]) else { return };
     let data = disk.path().join("data");
     let server = SmallDiskServer::start(&data);
     let names = fill_in(&server.admin).await;
@@ -298,4 +304,20 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
         if answer.status == 200 { Ok(()) } else { Err(answer.text) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_07_a_server_starts_without_free_inodes() {
+    let Some(disk) = FileSystem::mounted(64 << 20, &["-N", "256"]) else { return };
+    let data = disk.path().join("data");
+    let server = SmallDiskServer::start(&data);
+    let made = create(&server.admin, "default", &config_map("a", 1000, &json!({}))).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let files = (0..).find(|number| File::create(disk.path().join(format!("f{number}"))).is_err());
+    assert!(files > Some(10), "{files:?}");
+    drop(server);
+    let server = SmallDiskServer::start(&data);
+    assert_eq!(server.admin.get(&path("default", "a")).await.unwrap().status, 200);
+    assert_eq!(server.admin.delete(&path("default", "a")).await.unwrap().status, 200);
+    is_gone(&server.admin, &path("default", "a")).await;
 }

@@ -65,8 +65,15 @@ impl DataDir {
         Ok(directory)
     }
 
-    /// On a full disk, releases some of the reserve. Best effort: failures show up in later writes.
+    /// On a full disk, releases some of the reserve; without free inodes the file itself, since
+    /// replacing a file takes one. Best effort: failures show up in later writes.
     fn make_room(&self) {
+        // Some file systems count no inodes.
+        if rustix::fs::statvfs(&self.path).is_ok_and(|stat| stat.f_files > 0 && stat.f_favail == 0)
+        {
+            let _ = std::fs::remove_file(self.join("reserve"));
+            return;
+        }
         let reserve = OpenOptions::new().write(true).open(self.join("reserve"));
         if let (Ok(free), Ok(file)) = (self.free_bytes(), reserve)
             && free < START_BYTES

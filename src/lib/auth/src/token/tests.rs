@@ -476,6 +476,10 @@ async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() 
     assert!(!fixture.is_valid(&token), "replaced");
     put(&fixture.store, "secrets", secret(&other, json!({}))).await;
     assert!(!fixture.is_valid(&other), "of an earlier account with this name");
+    let mut ending = secret(&token, json!({}));
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&fixture.store, "secrets", ending).await;
+    assert!(!fixture.is_valid(&token), "being deleted");
     put(&fixture.store, "secrets", secret(&token, json!({}))).await;
     assert!(fixture.is_valid(&token));
     delete(&fixture.store, "secrets", "n", "s").await;

@@ -374,18 +374,22 @@ async fn a_watch_marks_the_end_of_its_initial_state() {
 #[tokio::test]
 async fn a_compacted_version_gets_an_error_event() {
     let server = TestRegistry::new();
-    for name in ["a", "b", "c"] {
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    let kept = server.registry.store().revision().0;
+    for name in ["b", "c"] {
         server.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
     }
     let mut old = watch(&server, from(1)).await;
     assert_eq!(words(&mut old, 1).await, "error 410");
     assert!(soon(old.next()).await.is_none());
+    let mut resumed = watch(&server, from(kept)).await;
+    assert_eq!(words(&mut resumed, 2).await, "+b +c");
     let mut definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     definition.since = server.registry.store().revision().0;
     definition.epoch += 1;
     server.registry.catalog().put(Arc::new(definition));
-    let mut before = watch(&server, from(2)).await;
+    let mut before = watch(&server, from(kept)).await;
     assert_eq!(words(&mut before, 1).await, "error 410", "from before the resource existed");
 }
 

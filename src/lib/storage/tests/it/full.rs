@@ -178,6 +178,12 @@ fn fault_07_a_put_without_space_fails_alone() {
             Err(CommitError::DiskFull)
         ));
         assert!(!store.has_space());
+        // Refused at once now; its revision was seen, and is not given again.
+        let refused = submit(create(&object("late"), "x"));
+        let seen = refused.entries()[0].revision;
+        assert!(matches!(refused.committed().await, Err(CommitError::DiskFull)));
+        let gone = submit(delete(&object("b"))).committed().await.unwrap();
+        assert!(gone.revision > seen, "{} after {seen}", gone.revision);
         disk.set_capacity(None);
         // A probe triggers a check; the next one sees its result.
         let _ = store.has_space();
