@@ -217,6 +217,9 @@ impl World {
             let (group, version) = root.base["/apis/".len()..].split_once('/').unwrap();
             let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{version}.{group}");
             until(&server, &service, |response| response.text().contains("Available")).await;
+            // Written after it is served.
+            let stored = format!("{definitions}/{}.{group}", root.plural);
+            until(&server, &stored, |response| response.text().contains("Established")).await;
         }
         let stored =
             |root: &&ResourceRoot| !matches!(root.plural, "things" | "selfsubjectaccessreviews");
