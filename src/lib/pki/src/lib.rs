@@ -5,11 +5,15 @@
 
 pub mod authority;
 pub mod certificate;
+pub mod error;
 pub mod files;
 pub mod inventory;
 pub mod kubeconfig;
+pub mod renewal;
 pub mod upkeep;
 
 pub use authority::*;
 pub use certificate::{CertificateFacts, Standing};
+pub use error::PkiError;
+pub use renewal::{Renewal, renew};
 pub use upkeep::Ca;

@@ -1,10 +1,10 @@
 //! CAs by hand: renewed with the same key, or brought along.
 
 use crate::authority::{
-    AuthorityFiles, CLIENT_CA, FRONT_PROXY_CA, Pki, PkiError, SERVING_CA, check_key,
-    check_validity, load_key,
+    AuthorityFiles, CLIENT_CA, FRONT_PROXY_CA, Pki, SERVING_CA, check_key, check_validity, load_key,
 };
 use crate::certificate::CertificateFacts;
+use crate::error::PkiError;
 use crate::files::{self, FileError, FileMode};
 use rcgen::KeyPair;
 use std::path::Path;
