@@ -1,8 +1,8 @@
 //! A connection's requests in flight, and the bytes of responses that wait for its client.
 
 use crate::body::{Body, Chunk};
+use crate::handler::BodyGuard;
 use crate::held::Holdings;
-use crate::server::BodyGuard;
 use crate::slow_client::{CountedChunk, STREAM_BYTES, UnsentBytes, Wait, Waits};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};

@@ -8,7 +8,7 @@
 //! request smuggling needs two parties that parse one head differently (fault 39).
 
 use crate::body::full;
-use crate::server::{CloseConnection, Response};
+use crate::handler::{CloseConnection, Response};
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 

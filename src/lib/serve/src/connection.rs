@@ -6,16 +6,16 @@ use crate::body::{WRITE_BYTES, empty, full};
 use crate::cork::{Cork, Turns};
 use crate::drained::DrainedStream;
 use crate::gate::gated;
+use crate::handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 use crate::head_timeout::HeadGuard;
 use crate::heads::Heads;
+use crate::limits::ListenerLimits;
 use crate::peer::PeerChain;
 use crate::plain;
-use crate::server::{
-    BodyGuard, CloseConnection, Handler, ListenerLimits, ListenerStats, Request, Response,
-};
 use crate::shutdown::Shutdown;
 use crate::slow_client::TICKS;
 use crate::socket::Socket;
+use crate::stats::ListenerStats;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode, Version};

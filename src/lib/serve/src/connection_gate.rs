@@ -1,7 +1,7 @@
 //! Limits connections: all of them, and per source to a share of the free ones, so that a few
 //! addresses cannot take everything.
 
-use crate::server::ListenerStats;
+use crate::stats::ListenerStats;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

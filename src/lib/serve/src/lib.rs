@@ -11,9 +11,11 @@ mod cork;
 mod drained;
 mod frames;
 mod gate;
+pub mod handler;
 mod head_timeout;
 mod heads;
 mod held;
+pub mod limits;
 pub mod peer;
 mod plain;
 pub mod reload;
@@ -21,17 +23,18 @@ pub mod server;
 pub mod shutdown;
 mod slow_client;
 mod socket;
+pub mod stats;
 pub mod tls;
 
 pub use body::{
     Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within,
     short_slices, stream,
 };
+pub use handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 pub use held::{HeldBytes, Holdings, Wanting};
+pub use limits::ListenerLimits;
 pub use peer::Peer;
-pub use server::{
-    BodyGuard, CloseConnection, Handler, ListenerLimits, ListenerStats, Request, Response, Server,
-    ServerError,
-};
+pub use server::{Server, ServerError};
 pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use stats::ListenerStats;
 pub use tls::{Tls, TlsError, TlsPolicy};
