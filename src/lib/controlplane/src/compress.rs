@@ -1,6 +1,6 @@
 //! gzip for large responses: one member, compressed off the workers.
 
-use crate::encode::chunk_cache::{GzipSum, HEADER};
+use crate::encode::gzip::{GzipSum, HEADER};
 use crate::encode::stream::{Fill, OffloadedBody};
 use bytes::{BufMut, Bytes};
 use ferrokube_serve::{Chunk, HeldBytes, Holdings, Response};

@@ -6,6 +6,7 @@
 //! their checksums are combined. Never several members: many clients stop after the first. Encoding
 //! or compressing every response from scratch costs ten times the rest of a large list.
 
+use super::gzip::{GzipSum, HEADER};
 use super::rows::{RowDraft, Rows};
 use super::stream::{Fill, PREFETCHED_ITEMS};
 use super::table::Include;
@@ -14,9 +15,8 @@ use bytes::{Buf, Bytes};
 use ferrokube_resource::Definition;
 use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
-use flate2::{Compress, Compression, FlushCompress};
+use flate2::FlushCompress;
 use parking_lot::{Mutex, MutexGuard};
-use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
@@ -39,12 +39,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// Number of recent lists remembered, to detect repeated ones.
 const MAX_RECENT: usize = 32;
-
-/// A gzip header: magic, deflate, no flags, no time, fastest, unknown system.
-pub(crate) const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
-
-/// Ends a sync flush.
-const SYNC_MARKER: &[u8] = &[0, 0, 0xff, 0xff];
 
 /// Encoding of the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,14 +81,13 @@ impl ChunkScope {
 pub(crate) struct EncodedChunk {
     /// What is sent; Table rows have gaps for ages.
     rows: Rows,
-    /// Of the uncompressed bytes.
-    checksum: crc32fast::Hasher,
-    raw_bytes: u64,
+    /// Of the uncompressed bytes; of compressed items only.
+    sum: GzipSum,
 }
 
 impl EncodedChunk {
     fn plain(rows: Rows) -> Self {
-        Self { raw_bytes: rows.bytes.len() as u64, rows, checksum: crc32fast::Hasher::new() }
+        Self { rows, sum: GzipSum::default() }
     }
 }
 
@@ -276,7 +269,7 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk + Unpin + Send + 'static> Fil
             return Some([HEADER, &self.sum.deflate(&head, FlushCompress::Sync)].concat().into());
         }
         let sum = &mut self.sum;
-        if let Some(frame) = self.walk.frame(|chunk| sum.combine(chunk)) {
+        if let Some(frame) = self.walk.frame(|chunk| sum.combine(&chunk.sum)) {
             return Some(Chunk::lent(frame));
         }
         self.done = true;
@@ -329,37 +322,6 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk + Unpin + Send + 'static> Fil
     }
 }
 
-/// Checksum and length of a gzip member so far.
-#[derive(Default)]
-pub(crate) struct GzipSum {
-    checksum: crc32fast::Hasher,
-    raw_bytes: u64,
-}
-
-impl GzipSum {
-    /// Compresses the next part, independent of the parts before.
-    pub(crate) fn deflate(&mut self, raw: &[u8], flush: FlushCompress) -> Bytes {
-        self.checksum.update(raw);
-        self.raw_bytes += raw.len() as u64;
-        deflate(raw, flush)
-    }
-
-    fn combine(&mut self, chunk: &EncodedChunk) {
-        self.checksum.combine(&chunk.checksum);
-        self.raw_bytes += chunk.raw_bytes;
-    }
-
-    pub(crate) fn trailer(&self) -> [u8; 8] {
-        // The length modulo 2^32.
-        let length =
-            u32::try_from(self.raw_bytes & u64::from(u32::MAX)).expect("masked to 32 bits");
-        let mut trailer = [0; 8];
-        trailer[..4].copy_from_slice(&self.checksum.clone().finalize().to_le_bytes());
-        trailer[4..].copy_from_slice(&length.to_le_bytes());
-        trailer
-    }
-}
-
 impl ChunkCache {
     /// A gzip body of items separated by commas.
     pub(crate) fn gzip_chunks<W: Fn(&Entry, &mut Vec<u8>) + Unpin + Send + 'static>(
@@ -378,7 +340,7 @@ impl ChunkCache {
             }
             let mut sum = GzipSum::default();
             let rows = Rows { bytes: sum.deflate(&raw, FlushCompress::Sync), ..Rows::default() };
-            EncodedChunk { rows, checksum: sum.checksum, raw_bytes: sum.raw_bytes }
+            EncodedChunk { rows, sum }
         };
         Zipped {
             walk: ChunkIter::new(self, scope, entries, true, make),
@@ -558,256 +520,5 @@ fn run_length(entries: &[Arc<Entry>]) -> usize {
     entries.len()
 }
 
-thread_local! {
-    /// Reused per thread: its state is large.
-    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
-}
-
-/// Raw deflate of the whole input, independent of earlier input. In one call, with room for input
-/// that cannot be compressed: a sync flush that is resumed with more room may end without its
-/// marker, at no byte boundary (Frommi/miniz_oxide#105).
-fn deflate(input: &[u8], flush: FlushCompress) -> Bytes {
-    COMPRESS.with_borrow_mut(|compress| {
-        compress.reset();
-        let mut out = Vec::with_capacity(input.len() + input.len() / 8 + 256);
-        let status = compress
-            .compress_vec(input, &mut out, flush)
-            .expect("deflating memory into memory cannot fail");
-        let is_whole = match flush {
-            FlushCompress::Finish => status == flate2::Status::StreamEnd,
-            _ => out.ends_with(SYNC_MARKER) && compress.total_in() == input.len() as u64,
-        };
-        // A body that breaks off is better than a corrupt one.
-        assert!(is_whole, "{} bytes were not deflated whole into {}", input.len(), out.len());
-        out.shrink_to_fit();
-        out.into()
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::encode::slices::tests::entry;
-    use std::io::Read;
-
-    fn definition() -> Arc<Definition> {
-        ferrokube_resources::definitions(ferrokube_resources::tables()).remove(0)
-    }
-
-    fn entries(count: u64) -> Vec<Arc<Entry>> {
-        let value = "some words that repeat ".repeat(20);
-        let object = |n: u64| format!("}},\"data\":{{\"k\":\"{value}{n}\"}}}}");
-        (0..count)
-            .map(|n| {
-                Arc::new(entry(
-                    1000 + n * 7,
-                    "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"",
-                    &object(n),
-                ))
-            })
-            .collect()
-    }
-
-    fn gzip_chunks(
-        chunks: &ChunkCache,
-        definition: &Arc<Definition>,
-        entries: &[Arc<Entry>],
-    ) -> Vec<Bytes> {
-        let scope = ChunkScope {
-            definition: Arc::clone(definition),
-            version: 0,
-            encoding: ChunkEncoding::Json,
-        };
-        let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
-        frames(chunks.gzip_chunks(ChunkedList {
-            scope,
-            head: b"{\"items\":[".to_vec(),
-            entries: entries.to_vec(),
-            tail: b"]}\n",
-            write,
-        }))
-    }
-
-    fn frames(mut fill: impl Fill) -> Vec<Bytes> {
-        std::iter::from_fn(|| fill.fill().map(Chunk::into_bytes)).collect()
-    }
-
-    /// Addresses of the cached bytes.
-    fn kept(chunks: &ChunkCache) -> Vec<*const u8> {
-        chunks.lock().chunks.values().map(|kept| kept.chunk.rows.bytes.as_ptr()).collect()
-    }
-
-    fn join(
-        chunks: &ChunkCache,
-        scope: &ChunkScope,
-        entries: &[Arc<Entry>],
-        write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static,
-    ) -> Vec<Bytes> {
-        frames(chunks.join(scope.clone(), entries.to_vec(), b"tail", write, &|length| {
-            format!("{length};").into_bytes()
-        }))
-    }
-
-    fn unzip(frames: &[Bytes]) -> Vec<u8> {
-        let mut plain = Vec::new();
-        let zipped = frames.concat();
-        let mut decoder = flate2::bufread::GzDecoder::new(&zipped[..]);
-        decoder.read_to_end(&mut plain).unwrap();
-        assert!(decoder.into_inner().is_empty(), "one member and nothing after it");
-        plain
-    }
-
-    #[test]
-    fn joined_chunks_are_one_gzip_member() {
-        let (chunks, definition) = (ChunkCache::default(), definition());
-        for count in [0, 1, 2, 100, 1000] {
-            let entries = entries(count);
-            let frames = gzip_chunks(&chunks, &definition, &entries);
-            let items: Vec<String> = entries
-                .iter()
-                .map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap())
-                .collect();
-            assert_eq!(
-                String::from_utf8(unzip(&frames)).unwrap(),
-                format!("{{\"items\":[{}]}}\n", items.join(","))
-            );
-            assert_eq!(
-                unzip(&gzip_chunks(&chunks, &definition, &entries)),
-                unzip(&frames),
-                "made of cached chunks"
-            );
-        }
-    }
-
-    /// As long as compressed secrets in base64, for which the compressor writes two blocks.
-    #[test]
-    fn hardly_compressible_items_are_one_gzip_member() {
-        let (chunks, definition) = (ChunkCache::default(), definition());
-        let mut random = 1_u64;
-        let mut word = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
-        let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        for length in (58_400..61_600).step_by(40) {
-            let text: Vec<u8> =
-                (0..length).map(|_| alphabet[usize::from((word() >> 20) as u8 & 63)]).collect();
-            let rest = format!("}},\"data\":{{\"k\":\"{}\"}}}}", str::from_utf8(&text).unwrap());
-            let before = "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"";
-            let entries = [Arc::new(entry(length, before, &rest))];
-            let plain = unzip(&gzip_chunks(&chunks, &definition, &entries));
-            assert!(plain.ends_with(&[rest.as_bytes(), b"]}\n"].concat()), "{length}");
-        }
-    }
-
-    #[test]
-    fn items_without_separators_are_concatenated() {
-        let (chunks, scope) = (
-            ChunkCache::default(),
-            ChunkScope { definition: definition(), version: 0, encoding: ChunkEncoding::Protobuf },
-        );
-        let entries = entries(1000);
-        let items: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
-        let want = [format!("{};", items.len()).as_bytes(), &items, b"tail"].concat();
-        let first =
-            join(&chunks, &scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
-        assert!(first.concat() == want);
-        let before = kept(&chunks);
-        let mut second = chunks.join(
-            scope,
-            entries,
-            b"tail",
-            |_, _| panic!("all chunks are cached"),
-            &|length| format!("{length};").into_bytes(),
-        );
-        assert_eq!(second.left(), Some(want.len() as u64));
-        assert!(second.is_cheap() && frames(second).concat() == want);
-        assert!(before.len() > 4 && before == kept(&chunks));
-    }
-
-    #[test]
-    fn a_list_holds_one_frame_however_much_is_cached() {
-        let (chunks, definition, entries) = (ChunkCache::default(), definition(), entries(4000));
-        let scope =
-            |encoding| ChunkScope { definition: Arc::clone(&definition), version: 0, encoding };
-        let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
-        for _ in 0..2 {
-            let zipped = chunks.gzip_chunks(ChunkedList {
-                scope: scope(ChunkEncoding::Json),
-                head: b"[".to_vec(),
-                entries: entries.clone(),
-                tail: b"]",
-                write,
-            });
-            let joined = join(&chunks, &scope(ChunkEncoding::Protobuf), &entries, write);
-            for frame in frames(zipped).iter().chain(&joined) {
-                assert!(frame.len() <= MAX_BYTES + entries[0].bytes.len(), "{} bytes", frame.len());
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn chunks_that_no_list_uses_are_dropped() {
-        let (chunks, definition) = (ChunkCache::default(), definition());
-        gzip_chunks(&chunks, &definition, &entries(1000));
-        assert!(chunks.lock().bytes > 0);
-        tokio::time::sleep(UNUSED_AFTER - SWEEP_EVERY).await;
-        assert!(chunks.lock().bytes > 0);
-        tokio::time::sleep(UNUSED_AFTER).await;
-        assert_eq!(chunks.lock().bytes, 0);
-        assert!(!chunks.lock().is_swept);
-        gzip_chunks(&chunks, &definition, &entries(1000));
-        assert!(chunks.lock().is_swept, "a sweep runs again");
-    }
-
-    #[test]
-    fn versions_and_encodings_share_no_chunks() {
-        let (chunks, definition) = (ChunkCache::default(), definition());
-        let entries = entries(300);
-        for version in 0..3_u8 {
-            for form in [
-                ChunkEncoding::Protobuf,
-                ChunkEncoding::ProtobufMetadata,
-                ChunkEncoding::JsonMetadata("v1"),
-                ChunkEncoding::JsonMetadata("v1beta1"),
-            ] {
-                let scope = ChunkScope {
-                    definition: Arc::clone(&definition),
-                    version: version.into(),
-                    encoding: form,
-                };
-                let letter = format!("{form:?}");
-                let joined = chunks.join(
-                    scope,
-                    entries.clone(),
-                    b"",
-                    move |_, out| out.extend([letter.as_bytes(), &[version]].concat()),
-                    &|_| Vec::new(),
-                );
-                let letter = format!("{form:?}");
-                assert_eq!(joined.collect(), [letter.as_bytes(), &[version]].concat().repeat(300));
-            }
-        }
-    }
-
-    #[test]
-    fn a_change_encodes_only_its_own_chunk_again() {
-        let (chunks, definition) = (ChunkCache::default(), definition());
-        let mut entries = entries(2000);
-        let before = gzip_chunks(&chunks, &definition, &entries);
-        let before_kept = kept(&chunks);
-        assert!(before_kept.len() > 12 && !before.is_empty(), "{} chunks", before_kept.len());
-        let changed = entry(
-            99_999,
-            "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\"",
-            "}}",
-        );
-        entries[1000] = Arc::new(changed);
-        let after = gzip_chunks(&chunks, &definition, &entries);
-        let added = kept(&chunks).len() - before_kept.len();
-        assert!((1..=3).contains(&added), "{added} chunks were made for one change");
-        assert!(String::from_utf8(unzip(&after)).unwrap().contains("\"name\":\"b\""));
-    }
-}
+mod tests;

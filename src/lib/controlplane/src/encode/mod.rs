@@ -1,6 +1,7 @@
 //! Objects to bytes: slices of stored bytes where possible, documents encoded on demand where not.
 
 pub(crate) mod chunk_cache;
+pub(crate) mod gzip;
 pub(crate) mod list;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
