@@ -21,6 +21,8 @@ RECENT = 300
 UNORDERED = ("causes", "resourceRules", "nonResourceRules", "managedFields")
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 MISSING = re.compile(r"( is missing in ')(\{.*\})(')", re.S)
+# What follows a rule's first syntax error is how ANTLR recovers from it.
+FURTHER = re.compile(r"(ERROR: <input>:\d+:\d+: Syntax error: .*?)\nERROR: <input>:.*", re.S)
 PANIC = re.compile("internal error: interface conversion")
 ECHOED = re.compile(r'((?:resourceVersion|finalizers)\\*": ?\\*")\d+(\\*")')
 
@@ -108,6 +110,7 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        text = FURTHER.sub(r"\1", text)
         text = re.sub(r"\b_var\d+\b", "dyn", text)
         # Bindings of other runs name roles that are gone.
         text = re.sub(r': RBAC: (?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found', "", text)

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import ssl
+import time
 import urllib.parse
 
 try:
@@ -12,6 +13,12 @@ except ImportError:
     yaml = None
 
 PLACEHOLDER = re.compile(r"\{\{(rv|uid|name|continue):([a-z0-9-]+)\}\}")
+# Seconds that a server has to come back after it went away.
+PATIENCE = 900
+
+
+class Interrupted(Exception):
+    """The server went away and is back: what it was sent before may be lost."""
 
 
 class Server:
@@ -19,26 +26,56 @@ class Server:
         parts = urllib.parse.urlsplit(url)
         self.host, self.port, self.token = parts.hostname, parts.port, token
         self.context = ssl.create_default_context(cafile=ca) if ca else ssl._create_unverified_context()
-        self.connection = None
+        self.connection, self.state = None, None
 
     def send(self, method, path, headers, body):
-        """One request: status, headers, body. A kept connection that was closed is opened again, once."""
+        """One request: status, headers, body. A kept connection that was closed is opened again, once; raises `Interrupted` after a restart."""
         headers = {"Authorization": f"Bearer {self.token}", **headers}
         # A header without a value is left out, also one that every request has.
         headers = {name: value.encode() for name, value in headers.items() if value is not None}
         for attempt in (0, 1):
             if self.connection is None:
-                self.connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=70)
+                self.check_state()
             try:
-                self.connection.request(method, path, body=body, headers=headers)
-                response = self.connection.getresponse()
-                return Answer(response.status, response.headers, response.read())
+                return self.exchange(method, path, headers, body)
             except (http.client.HTTPException, OSError) as error:
-                self.connection.close()
-                self.connection = None
+                self.close()
                 if attempt or isinstance(error, TimeoutError):
+                    self.check_state()
                     raise
         raise AssertionError("unreachable")
+
+    def exchange(self, method, path, headers, body=None):
+        if self.connection is None:
+            self.connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=70)
+        self.connection.request(method, path, body=body, headers=headers)
+        response = self.connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def check_state(self):
+        """Waits for the server. Its first namespace is another one after a restart that lost the state."""
+        before, away = self.state, False
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                answer = self.exchange("GET", "/api/v1/namespaces/default", {"Authorization": f"Bearer {self.token}".encode()})
+                self.state = answer.json()["metadata"]["uid"] if answer.status == 200 else None
+            except (http.client.HTTPException, OSError):
+                self.close()
+                self.state = None
+            if self.state:
+                break
+            away = True
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the server at port {self.port} did not come back within {PATIENCE} s")
+            time.sleep(0.5)
+        if before and (away or self.state != before):
+            raise Interrupted(f"port {self.port}")
 
     def get_json(self, path):
         answer = self.send("GET", path, {}, None)
