@@ -274,8 +274,9 @@ fn build(index: &Arc<TableIndex>, definition: &DefinitionRows) -> Schema {
     };
     let short = definition.name.rsplit('.').next().unwrap_or(definition.name);
     schema.description = index.describe(short, "").map(Arc::from);
-    let inside =
-        definition.name.strip_suffix("OrArray").or_else(|| definition.name.strip_suffix("OrBool"));
+    let inside = ["OrArray", "OrBool", "OrStringArray"]
+        .iter()
+        .find_map(|form| definition.name.strip_suffix(form));
     schema.inside = inside
         .filter(|_| short.starts_with("JSONSchemaPropsOr"))
         .and_then(|name| TableIndex::node(index, name, None));

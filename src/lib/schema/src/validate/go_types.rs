@@ -6,6 +6,50 @@ use crate::schema::{Kind, Schema};
 /// Definition without `io.k8s.`, field, Go type; read when an error names one.
 const NAMED: &str = include_str!("../../data/go_types.tsv");
 
+/// Definition without `io.k8s.api.`, a struct that its Go type embeds, and fields: those of the
+/// struct, or those that are not (`!`).
+const EMBEDDED: [(&str, &str, &str); 19] = [
+    ("admissionregistration.v1.NamedRuleWithOperations", "RuleWithOperations", "! resourceNames"),
+    ("admissionregistration.v1.NamedRuleWithOperations", "Rule", "! resourceNames operations"),
+    ("admissionregistration.v1.RuleWithOperations", "Rule", "! operations"),
+    ("core.v1.ConfigMapEnvSource", "LocalObjectReference", "name"),
+    ("core.v1.ConfigMapKeySelector", "LocalObjectReference", "name"),
+    ("core.v1.ConfigMapProjection", "LocalObjectReference", "name"),
+    ("core.v1.ConfigMapVolumeSource", "LocalObjectReference", "name"),
+    ("core.v1.SecretEnvSource", "LocalObjectReference", "name"),
+    ("core.v1.SecretKeySelector", "LocalObjectReference", "name"),
+    ("core.v1.SecretProjection", "LocalObjectReference", "name"),
+    ("core.v1.EphemeralContainer", "EphemeralContainerCommon", "! targetContainerName"),
+    ("core.v1.PersistentVolumeClaim", "TypeMeta", "kind apiVersion"),
+    (
+        "core.v1.PersistentVolumeSpec",
+        "PersistentVolumeSource",
+        "! capacity accessModes claimRef persistentVolumeReclaimPolicy storageClassName mountOptions volumeMode nodeAffinity volumeAttributesClassName",
+    ),
+    (
+        "core.v1.Probe",
+        "ProbeHandler",
+        "! initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold terminationGracePeriodSeconds",
+    ),
+    ("core.v1.Volume", "VolumeSource", "! name"),
+    ("networking.v1.IngressRule", "IngressRuleValue", "! host"),
+    ("resource.v1.DeviceAllocationConfiguration", "DeviceConfiguration", "! source requests"),
+    ("resource.v1.DeviceClaimConfiguration", "DeviceConfiguration", "! requests"),
+    ("resource.v1.DeviceClassConfiguration", "DeviceConfiguration", "!"),
+];
+
+/// Structs that the Go type embeds around the field, the outermost first: errors name them.
+pub(super) fn embedded(owner: &Schema, field: &str) -> Vec<&'static str> {
+    let definition =
+        owner.name.as_deref().and_then(|name| name.strip_prefix("io.k8s.api.")).unwrap_or_default();
+    let has = |fields: &str| match fields.strip_prefix('!') {
+        Some(others) => !others.split(' ').any(|name| name == field),
+        None => fields.split(' ').any(|name| name == field),
+    };
+    let of_owner = EMBEDDED.iter().filter(|(of, _, fields)| *of == definition && has(fields));
+    of_owner.map(|(_, name, _)| *name).collect()
+}
+
 /// The Go type of a definition's field.
 pub(super) fn of_field(owner: &Schema, field: &str, node: &Schema) -> String {
     let definition =

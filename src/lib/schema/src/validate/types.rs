@@ -111,12 +111,16 @@ impl TypeFault {
         let (mut node, mut kind) = (root, go_types::of(root));
         let (mut owner, mut fields) = (String::new(), Vec::new());
         for step in &way {
+            // A schema where a list or a bool may stand, too, has a decoder of its own, whose errors
+            // name the fields in it all the same.
+            node = node.inside.as_deref().unwrap_or(node);
             let property = step
                 .as_deref()
                 .and_then(|name| node.properties.get(name).map(|property| (name, property)));
             let next: &Schema = match (step, property) {
                 (_, Some((name, property))) => {
                     node.short_name().clone_into(&mut owner);
+                    fields.extend(go_types::embedded(node, name));
                     fields.push(name);
                     kind = go_types::of_field(node, name, &property.schema);
                     node = &property.schema;
@@ -213,11 +217,19 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> CheckRes
     }
 }
 
-/// Checks a JSON schema, a list of them, or a bool: the only native values without a type.
+/// Checks a JSON schema, a list of them or of strings, or a bool: the only native values without a
+/// type.
 fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> CheckResult {
     let is_flag = schema.short_name().ends_with("OrBool");
     match value {
         Value::Object(_) => check(node, value, path),
+        Value::Array(items) if schema.short_name().ends_with("OrStringArray") => {
+            let wrong_item =
+                items.iter().enumerate().find(|(_, item)| !item.is_null() && !item.is_string());
+            wrong_item.map_or(Ok(()), |(index, item)| {
+                wrong(&path.index(index), type_name(item).to_owned(), Some("string"))
+            })
+        }
         Value::Array(items) if !is_flag => items
             .iter()
             .enumerate()
@@ -317,6 +329,53 @@ mod tests {
         assert_eq!(
             refused("ConfigMap", json!([])),
             "json: cannot unmarshal array into Go value of type v1.ConfigMap"
+        );
+    }
+
+    #[test]
+    fn fields_below_a_decoder_of_its_own_are_named() {
+        let crd = schema(
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation",
+        );
+        let refused = |root: Value| {
+            check_types(&crd, &json!({ "openAPIV3Schema": root })).err().unwrap_or_default()
+        };
+        let wrong = |given: &str, field: &str, kind: &str| {
+            format!(
+                "json: cannot unmarshal {given} into Go struct field JSONSchemaProps.openAPIV3Schema.{field} of type {kind}"
+            )
+        };
+        for at in ["items", "additionalProperties", "not"] {
+            let root = json!({ at: {"description": 1} });
+            assert_eq!(refused(root), wrong("number", &format!("{at}.description"), "string"));
+        }
+        let root = json!({"items": [{"items": {"type": true}}]});
+        assert_eq!(refused(root), wrong("bool", "items.items.type", "string"));
+        let root = json!({"items": [1]});
+        assert_eq!(refused(root), wrong("number", "items", "v1.JSONSchemaProps"));
+        let root = json!({"dependencies": {"a": {"type": 1}}});
+        assert_eq!(refused(root), wrong("number", "dependencies.type", "string"));
+        let root = json!({"dependencies": {"a": ["b", 1]}});
+        assert_eq!(refused(root), wrong("number", "dependencies", "string"));
+        assert_eq!(refused(json!({"items": "x", "dependencies": {"a": ["b"]}})), "");
+    }
+
+    #[test]
+    fn embedded_structs_are_named() {
+        let hook = schema("io.k8s.api.admissionregistration.v1.ValidatingWebhook");
+        let refused = |value: Value| check_types(&hook, &value).unwrap_err();
+        assert_eq!(
+            refused(json!({"rules": [{"apiGroups": [1]}]})),
+            "json: cannot unmarshal number into Go struct field RuleWithOperations.rules.Rule.apiGroups of type string"
+        );
+        assert_eq!(
+            refused(json!({"rules": [{"operations": 1}]})),
+            "json: cannot unmarshal number into Go struct field RuleWithOperations.rules.operations of type []v1.OperationType"
+        );
+        let policy = schema("io.k8s.api.admissionregistration.v1.MatchResources");
+        assert_eq!(
+            check_types(&policy, &json!({"resourceRules": [{"scope": 1}]})).unwrap_err(),
+            "json: cannot unmarshal number into Go struct field NamedRuleWithOperations.resourceRules.RuleWithOperations.Rule.scope of type v1.ScopeType"
         );
     }
 
