@@ -251,6 +251,8 @@ pub fn apply(
     if manager.name == adopt::KUBECTL {
         adopt::refresh(&mut object, applied, &skip);
     }
+    // What was applied there is no entry: see above.
+    drop(object.remove(&["metadata", "managedFields"]));
     managers::write(&mut object, entries);
     Ok(object)
 }

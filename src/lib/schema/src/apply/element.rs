@@ -61,9 +61,12 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     };
     work::count(keys.len());
     let default = |key: &str| {
-        let property = list.items.as_deref().and_then(|item| item.properties.get(key))?;
-        // kube-apiserver's typed schemas have defaults for fields that are always written.
-        let zero = (list.native && property.required).then(|| property.schema.zero());
+        let item = list.items.as_deref()?;
+        let property = item.properties.get(key)?;
+        // kube-apiserver's typed schemas have defaults for fields that are always written, and for
+        // the name of a reference.
+        let is_written = property.required || item.short_name() == "LocalObjectReference";
+        let zero = (list.native && is_written).then(|| property.schema.zero());
         property.schema.default.as_ref().or(zero)
     };
     let mut parts: Vec<(&str, &Value)> = keys

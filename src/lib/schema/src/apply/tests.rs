@@ -328,6 +328,15 @@ fn malformed_configurations_are_refused() {
 }
 
 #[test]
+fn what_is_no_entry_is_not_kept_as_one() {
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    let given = json!({"metadata": {"name": "a", "managedFields": [null]}});
+    let applied = fixture.try_apply("m", &given, true).expect("applies");
+    let object = applied.object.as_ref().expect("it was made");
+    assert_eq!(object.get(&["metadata", "managedFields"]), None);
+}
+
+#[test]
 fn always_written_fields_are_compared_with_the_empty_object() {
     let mut fixture = ApplyFixture::new("Event");
     let event = json!({
