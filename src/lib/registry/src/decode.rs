@@ -327,23 +327,23 @@ impl ObjectDecoder {
             };
             let exact = || object.get(&[field]);
             let last = || validate::last_spelling(source, field);
+            // Go's decoder fails at a wrong type in any spelling.
+            let spelled =
+                object.fields().iter().filter(|(name, _)| name.eq_ignore_ascii_case(field));
+            if let Some((_, wrong)) =
+                spelled.into_iter().find(|(_, value)| !value.is_null() && !value.is_string())
+            {
+                return Err(ObjectError::Untyped(format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{field} of type string",
+                    json::type_name(wrong)
+                )));
+            }
             let found = match other() {
                 None => exact(),
                 Some(_) if source.is_empty() => exact().or_else(other),
                 Some(_) => last().map_or_else(exact, |name| object.get(&[&*name])),
             };
-            match found {
-                None | Some(Value::Null) => Ok(""),
-                Some(value) => value.as_str().ok_or_else(|| {
-                    let why = format!(
-                        "json: cannot unmarshal {} into Go struct field .{field} of type string",
-                        json::type_name(value)
-                    );
-                    ObjectError::Untyped(format!(
-                        "couldn't get version/kind; json parse error: {why}"
-                    ))
-                }),
-            }
+            Ok(found.and_then(Value::as_str).unwrap_or_default())
         };
         let (version, kind) = (named("apiVersion")?, named("kind")?);
         if version == expected && kind == self.gvk.kind && self.is_own(&object) {

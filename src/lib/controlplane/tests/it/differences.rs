@@ -59,10 +59,15 @@ async fn patches_of_type_fields() {
     };
     let (number, object, list) =
         (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
+    let bool = of_type("kind", "bool");
     let one = ("PATCH", "a");
-    let cases: [Case<'_>; 9] = [
+    let cases: [Case<'_>; 12] = [
         (one, MERGE, json!({"kind": 1}), 422, &number),
         (one, MERGE, json!({"apiVersion": {}}), 422, &object),
+        // In any spelling.
+        (one, MERGE, json!({"Kind": true}), 422, &bool),
+        (("PATCH", "a?fieldValidation=Strict"), MERGE, json!({"kinD": true}), 422, &bool),
+        (one, MERGE, json!({"Kind": null}), 200, "\"kind\":\"ConfigMap\""),
         (one, MERGE, json!({"kind": null}), 200, "\"kind\":\"ConfigMap\""),
         (one, JSON, json!([{"op": "replace", "path": "/kind", "value": []}]), 422, &list),
         (one, JSON, json!([{"op": "remove", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
