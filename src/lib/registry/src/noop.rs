@@ -66,7 +66,8 @@ fn same_managers(old: &[Value], new: &[Value]) -> bool {
         })
 }
 
-fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
+/// Whether annotations are equal, without those of the trace.
+pub(crate) fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
     let none = Map::new();
     let [old, new] = [old, new].map(|value| value.and_then(Value::as_object).unwrap_or(&none));
     same_maps(old, new, |key, old, new| annotation::ALL.contains(&key) || old == new)

@@ -49,6 +49,8 @@ pub struct Policy {
     /// `metadata.generation` is maintained: 1 on create, +1 when anything but metadata and status
     /// changes.
     pub counts_generation: bool,
+    /// Another annotation is a generation, too.
+    pub counts_annotations: bool,
     /// The fields that a write resets (the version's `reset`) keep the client's value on create.
     /// Otherwise they are dropped before [`Hooks::prepare`](crate::Hooks::prepare).
     pub keeps_reset_on_create: bool,
@@ -74,6 +76,8 @@ pub struct Policy {
     /// Group named in `Invalid` errors, if not the definition's (`events.k8s.io` reports the core
     /// group).
     pub invalid_group: Option<&'static str>,
+    /// The message about a field that lists cannot select by, of a kind that words it differently.
+    pub unknown_field: Option<fn(&str) -> String>,
 }
 
 impl Policy {
@@ -88,6 +92,7 @@ impl Policy {
         unconditional_update: true,
         computes_long: false,
         counts_generation: false,
+        counts_annotations: false,
         keeps_reset_on_create: false,
         status_keeps_deletion: true,
         untabled_subresources: &[],
@@ -98,6 +103,7 @@ impl Policy {
         mark_keeps_finalizers: false,
         returns_deleted: false,
         invalid_group: None,
+        unknown_field: None,
     };
 }
 

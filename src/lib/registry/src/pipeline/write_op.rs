@@ -388,7 +388,8 @@ impl<'a> WriteOp<'a> {
             .filter(|path| path[0] != "metadata")
     }
 
-    /// Sets 1 on create; +1 if anything but metadata and status changed.
+    /// Sets 1 on create; +1 if anything but metadata and status changed, or annotations of a kind
+    /// that counts them.
     fn count_generation(&self, old: Option<&Document>, object: &mut Document) {
         if !self.definition().policy.counts_generation {
             return;
@@ -409,10 +410,21 @@ impl<'a> WriteOp<'a> {
                 .iter()
                 .any(|(field, value)| counts(field) && other.fields().get(field) != Some(value))
         };
-        if changed(old, object) || changed(object, old) {
+        if changed(old, object) || changed(object, old) || self.counts_annotations(old, object) {
             let next = meta::generation(old).unwrap_or(0).saturating_add(1);
             object.set(&["metadata", "generation"], next);
         }
+    }
+
+    fn counts_annotations(&self, old: &Document, object: &Document) -> bool {
+        let path = ["metadata", "annotations"];
+        let (before, after) = (old.get(&path), object.get(&path));
+        self.definition().policy.counts_annotations
+            && self.target.subresource.is_empty()
+            && !match self.registry.admission().owns_ids() {
+                true => noop::same_annotations(before, after),
+                false => before == after,
+            }
     }
 
     fn metadata_rules(&self) -> MetadataRules {

@@ -245,6 +245,9 @@ fn source(served: &Served, owner: &Definition, field: &str) -> Result<FieldSourc
         } else {
             "\"metadata.name\""
         };
+        if let Some(message) = definition.policy.unknown_field {
+            return Err(Failure::bad_request(message(field)));
+        }
         return Err(Failure::bad_request(
             match !definition.dialect.is_typed() || !served.version().selectable.is_empty() {
                 true => format!("field label not supported: {field}"),
