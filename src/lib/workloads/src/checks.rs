@@ -53,6 +53,14 @@ impl FieldErrors {
         self.0.len()
     }
 
+    /// Drops all other errors if there are some at the paths or below them.
+    pub(crate) fn prefer(&mut self, paths: &[String]) {
+        let is_there = |error: &FieldError| paths.iter().any(|path| is_below(&error.field, path));
+        if self.0.iter().any(is_there) {
+            self.0.retain(is_there);
+        }
+    }
+
     /// Drops the errors at a path and below it.
     pub(crate) fn forget(&mut self, path: FieldPath<'_>) {
         let path = path.to_string();

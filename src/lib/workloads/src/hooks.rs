@@ -21,6 +21,11 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
     /// As [`Hooks::prepare`].
     fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
 
+    /// The object as the rows judge it, if that is another one than what is stored.
+    fn judged(&self, _change: &Change<'_>, _object: &Document) -> Option<Document> {
+        None
+    }
+
     /// Errors beyond the rows, in the storage version.
     fn validate(&self, _change: &Change<'_>, _object: &Document, _errors: &mut FieldErrors) {}
 
@@ -129,9 +134,11 @@ impl KindHooks {
             && let Some(plan) = self.plan(change.version)
         {
             let old = change.old.map(Document::fields);
-            plan.check_object(object.fields(), old, of_status, &mut errors);
+            let judged = self.code.judged(change, object);
+            let fields = judged.as_ref().unwrap_or(object).fields();
+            plan.check_object(fields, old, of_status, &mut errors);
             if self.checks_twice && old.is_some() && !of_status {
-                plan.check_object(object.fields(), None, of_status, &mut errors);
+                plan.check_object(fields, None, of_status, &mut errors);
             }
         }
         self.code.validate(change, object, &mut errors);

@@ -18,6 +18,7 @@
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
 //! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
+//! | `firstof:F,G` | (of the object; always holds) is looked into only if those before it are not given |
 
 pub(crate) mod addresses;
 mod choices;
@@ -330,10 +331,16 @@ fn compared(word: &str) -> Option<CheckFn> {
         },
         "never-resource" => |it, errors| errors.invalid(it.path, "resource", it.detail("")),
         "only" => |it, errors| {
+            // Of the numbers in metadata, this one may be given as 0.
+            const GRACE: &str = "deletionGracePeriodSeconds";
+            let is_given =
+                |field: &str, value: &Value| is_set(value) || field == GRACE && !value.is_null();
             let fields = it.value.and_then(Value::as_object).into_iter().flatten();
-            for (field, _) in fields.filter(|(_, value)| is_set(value)) {
+            for (field, _) in fields.filter(|(field, value)| is_given(field, value)) {
                 if !it.names().any(|name| name == field.as_str()) {
-                    errors.forbidden(it.path.field(field), it.detail("cannot be set"));
+                    // As Go spells the fields of metadata.
+                    let shown = if field == "uid" { "uID" } else { field };
+                    errors.forbidden(it.path.field(shown), it.detail("cannot be set"));
                 }
             }
         },

@@ -3,6 +3,7 @@
 //! | word | the kind |
 //! |---|---|
 //! | `generation` | counts its generations |
+//! | `annotations` | counts those of its annotations, too |
 //! | `creates` | is created by a PUT, too |
 //! | `conditional` | needs a resourceVersion for a PUT |
 //! | `returns` | is returned by its DELETE |
@@ -19,6 +20,7 @@ use crate::kinds::{
     service, storage, volume,
 };
 use crate::rows::{self, DISCOVERY, DiscoveryRow};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_resource::definition::Scope;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeKind};
 use ferrokube_resource::{MetadataRules, Policy};
@@ -147,6 +149,7 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
                 _ => &[],
             },
             counts_generation: has("generation"),
+            counts_annotations: has("annotations"),
             create_on_update: has("creates"),
             unconditional_update: !has("conditional"),
             returns_deleted: has("returns"),
@@ -160,6 +163,17 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
                 _ => MetadataRules::Changes,
             },
             metadata_last: metadata_rules == MetadataRules::Nothing,
+            unknown_field: match resource {
+                "jobs.batch" => {
+                    Some(|field| format!("field label {} not supported for Job", quote(field)))
+                }
+                "resourceslices.resource.k8s.io" => Some(|field| {
+                    format!(
+                        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {field}"
+                    )
+                }),
+                _ => None,
+            },
             ..Policy::DEFAULT
         },
         hooks: Arc::new(KindHooks::new(types, columns, kept(kind.status_reset), has, code)),

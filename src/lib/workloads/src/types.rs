@@ -382,7 +382,8 @@ impl TypeRules {
         }
     }
 
-    fn check(
+    /// Checks an object of the type at a path. `old` is the stored one, if there is one.
+    pub(crate) fn check(
         &self,
         object: &Map,
         old: Option<&Map>,

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 #[path = "kinds/costs.rs"]
 mod costs;
+#[path = "kinds/differences.rs"]
+mod differences;
 #[path = "kinds/refusals.rs"]
 mod refusals;
 #[path = "kinds/resizes.rs"]

@@ -1,12 +1,15 @@
 //! ResourceClaim and ResourceSlice: dynamic allocation of devices.
 
 mod capacities;
+mod claims;
 mod slices;
 
 use crate::cells::{CellValue, at, list_at, str_at};
 use crate::checks::{FieldErrors, items, text};
 use crate::hooks::KindCode;
+use crate::kinds::podspec;
 use crate::paths::FieldPath;
+use crate::rules::same;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::Change;
@@ -72,6 +75,7 @@ fn check_allocation(devices: &Value, got: &Value, path: FieldPath<'_>, errors: &
         }
         let item = results.index(at);
         names.check(text(result, "request"), item.field("request"), errors);
+        claims::share(result, item, errors);
     }
     names.check_items(items(got, "config"), path.field("config"), errors);
 }
@@ -87,16 +91,41 @@ impl KindCode for ResourceClaim {
         }
     }
 
+    /// What cannot change is only compared.
+    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+        const GOT: [&str; 2] = ["status", "allocation"];
+        let old = change.old?;
+        let mut judged = object.clone();
+        if change.subresource.is_empty() {
+            judged.remove(&["spec"]);
+        } else if is_allocated(old) && is_allocated(object) {
+            judged.set(&GOT, json!({"devices": {}}));
+        }
+        Some(judged)
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         let (root, none) = (FieldPath::Root, Value::Null);
         let devices = object.get(&["spec", "devices"]).unwrap_or(&none);
-        if change.subresource.is_empty() {
-            check_claim(devices, root.field("spec.devices"), errors);
-        } else if let Some(got) = object.get(&["status", "allocation", "devices"])
-            && change.old.is_none_or(|old| old.get(&["status", "allocation"]).is_none())
+        let status = root.field("status");
+        match change.old {
+            None => check_claim(devices, root.field("spec.devices"), errors),
+            Some(old) if change.subresource.is_empty() => fixed(old, object, &["spec"], errors),
+            Some(old) if is_allocated(old) => {
+                if is_allocated(object) {
+                    fixed(old, object, &["status", "allocation"], errors);
+                }
+            }
+            Some(_) => {
+                if let Some(got) = object.get(&["status", "allocation", "devices"]) {
+                    check_allocation(devices, got, status.field("allocation.devices"), errors);
+                }
+            }
+        }
+        if let Some(status_value) =
+            object.get(&["status"]).filter(|_| !change.subresource.is_empty())
         {
-            // What was allocated cannot change, and is not looked at again.
-            check_allocation(devices, got, root.field("status.allocation.devices"), errors);
+            claims::check_devices(status_value, status.field("devices"), errors);
         }
     }
 
@@ -119,12 +148,36 @@ impl KindCode for ResourceClaim {
     }
 }
 
+fn is_allocated(claim: &Document) -> bool {
+    claim.get(&["status", "allocation"]).is_some_and(|got| !got.is_null())
+}
+
+/// A part that never changes.
+fn fixed(old: &Document, object: &Document, path: &[&str], errors: &mut FieldErrors) {
+    let (before, after) = (old.get(path), object.get(path));
+    if !same(before, after) {
+        let (root, dotted) = (FieldPath::Root, path.join("."));
+        errors.invalid(root.field(&dotted), after, "field is immutable");
+    }
+}
+
 /// ResourceClaimTemplate: a claim for each pod.
 #[derive(Debug)]
 pub(crate) struct ResourceClaimTemplate;
 
 impl KindCode for ResourceClaimTemplate {
-    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+    /// What cannot change is only compared.
+    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+        change.old?;
+        let mut judged = object.clone();
+        judged.remove(&["spec", "spec"]);
+        Some(judged)
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        if let Some(old) = change.old {
+            return fixed(old, object, &["spec"], errors);
+        }
         let root = FieldPath::Root;
         if let Some(devices) = object.get(&["spec", "spec", "devices"]) {
             check_claim(devices, root.field("spec.spec.devices"), errors);
@@ -137,6 +190,19 @@ impl KindCode for ResourceClaimTemplate {
 pub(crate) struct ResourceSlice;
 
 impl KindCode for ResourceSlice {
+    /// A taint without a time is a new one, also of a slice that had one with a time.
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        let Some(spec) = object.get_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
+        let now = ferrokube_apimachinery::time::rfc3339_seconds(change.now);
+        podspec::each(spec, "devices", |device| {
+            podspec::each(device, "taints", |taint| {
+                if taint.get("timeAdded").is_none_or(Value::is_null) {
+                    taint.insert("timeAdded", now.as_str().into());
+                }
+            });
+        });
+    }
+
     fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         if let Some(spec) = object.get(&["spec"]) {
             slices::check(spec, FieldPath::Root.field("spec"), errors);

@@ -82,16 +82,13 @@ impl KindCode for EndpointSlice {
                     ("IPv4" | "IPv6", Err(_)) => {
                         errors.all_invalid(path.index(index), address, ip(address));
                     }
-                    ("IPv4", Ok(IpAddr::V6(_))) => {
-                        errors.invalid(path, address, "must be an IPv4 address");
-                    }
-                    ("IPv6", Ok(IpAddr::V4(_))) => {
-                        errors.invalid(path, address, "must be an IPv6 address");
-                    }
-                    (_, Ok(parsed)) => {
-                        if let Some(why) = addresses::special_range(parsed) {
-                            errors.invalid(path.index(index), address, why);
+                    ("IPv4" | "IPv6", Ok(parsed)) => {
+                        let wanted = if kind == "IPv4" { "an IPv4" } else { "an IPv6" };
+                        if (kind == "IPv4") != parsed.to_canonical().is_ipv4() {
+                            errors.invalid(path, address, &format!("must be {wanted} address"));
                         }
+                        let item = path.index(index);
+                        addresses::special_ranges(address, parsed, item, errors);
                     }
                     _ => {}
                 }

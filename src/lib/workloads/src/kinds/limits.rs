@@ -64,43 +64,57 @@ fn is_above(one: &Quantity, other: &Quantity) -> bool {
     !difference.is_negative() && !difference.is_zero()
 }
 
+/// Two amounts of a resource that must be in order.
+struct Order {
+    /// The field with the lower one.
+    low: &'static str,
+    high: &'static str,
+    /// The field of the error.
+    place: &'static str,
+    /// The field whose amount the error shows.
+    shown: &'static str,
+    /// Names of both in the message.
+    names: (&'static str, &'static str),
+}
+
+const fn order(
+    (low, high): (&'static str, &'static str),
+    (place, shown): (&'static str, &'static str),
+    names: (&'static str, &'static str),
+) -> Order {
+    Order { low, high, place, shown, names }
+}
+
+const ORDERS: [Order; 6] = [
+    order(("min", "max"), ("min", "min"), ("min", "max")),
+    order(
+        ("min", "defaultRequest"),
+        ("defaultRequest", "defaultRequest"),
+        ("min", "default request"),
+    ),
+    order(
+        ("defaultRequest", "max"),
+        ("defaultRequest", "defaultRequest"),
+        ("default request", "max"),
+    ),
+    order(
+        ("defaultRequest", "default"),
+        ("defaultRequest", "defaultRequest"),
+        ("default request", "default limit"),
+    ),
+    order(("min", "default"), ("default", "min"), ("min", "default")),
+    order(("default", "max"), ("default", "max"), ("default", "max")),
+];
+
 /// The bounds of each resource must be in order.
 fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
-    // The lower field, the higher one, where the error is, and its words.
-    const ORDER: [(&str, &str, &str, &str); 6] = [
-        ("min", "max", "min", "min value {} is greater than max value {}"),
-        (
-            "min",
-            "defaultRequest",
-            "defaultRequest",
-            "min value {} is greater than default request value {}",
-        ),
-        (
-            "defaultRequest",
-            "max",
-            "defaultRequest",
-            "default request value {} is greater than max value {}",
-        ),
-        (
-            "defaultRequest",
-            "default",
-            "defaultRequest",
-            "default request value {} is greater than default limit value {}",
-        ),
-        ("min", "default", "default", "min value {} is greater than default value {}"),
-        ("default", "max", "default", "default value {} is greater than max value {}"),
-    ];
-    let mut names: Vec<&str> = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"]
-        .into_iter()
-        .filter_map(|field| item.get(field)?.as_object())
-        .flat_map(|map| map.keys().map(|key| key.as_str()))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    const ALL: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let kind = text(item, "type");
-    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+    // Those of pods have no defaults: other errors say so.
+    let fields = || ALL.iter().filter(|field| kind != "Pod" || !field.starts_with("default"));
+    for field in fields() {
         let own = path.field(field);
-        let map = item.get(field).and_then(Value::as_object);
+        let map = item.get(*field).and_then(Value::as_object);
         for (name, _) in map.into_iter().flatten() {
             match kind {
                 "Pod" | "Container" => {
@@ -110,22 +124,19 @@ fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
             }
         }
     }
+    let mut names: Vec<&str> = fields()
+        .filter_map(|field| item.get(*field)?.as_object())
+        .flat_map(|map| map.keys().map(|key| key.as_str()))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
     for name in names {
-        for (low, high, place, why) in ORDER {
-            let (Some(one), Some(other)) = (amount(item, low, name), amount(item, high, name))
-            else {
-                continue;
-            };
-            if is_above(&one, &other) {
-                let why =
-                    why.replacen("{}", &one.canonical(), 1).replacen("{}", &other.canonical(), 1);
-                let field = path.field(place);
-                errors.invalid(field.key(name), one.canonical().as_str(), &why);
-            }
+        if errors.is_full() {
+            return;
         }
-        ratio(item, name, path, errors);
+        of_resource(item, name, path, errors);
     }
-    if text(item, "type") == "PersistentVolumeClaim"
+    if kind == "PersistentVolumeClaim"
         && amount(item, "min", "storage").is_none()
         && amount(item, "max", "storage").is_none()
     {
@@ -133,6 +144,39 @@ fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
             path.field("limits"),
             "either minimum or maximum storage value is required, but neither was provided",
         );
+    }
+}
+
+fn of_resource(item: &Value, name: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let is_of_pods = text(item, "type") == "Pod";
+    let given = |field: &str| {
+        amount(item, field, name).filter(|_| !is_of_pods || !field.starts_with("default"))
+    };
+    for order in &ORDERS {
+        let (Some(low), Some(high)) = (given(order.low), given(order.high)) else { continue };
+        if is_above(&low, &high) {
+            let shown = if order.shown == order.low { &low } else { &high };
+            let why = format!(
+                "{} value {} is greater than {} value {}",
+                order.names.0,
+                low.canonical(),
+                order.names.1,
+                high.canonical()
+            );
+            let field = path.field(order.place);
+            errors.invalid(field.key(name), shown.canonical().as_str(), &why);
+        }
+    }
+    ratio(item, name, path, errors);
+    let may_overcommit = resources::is_native(name) && !name.starts_with("hugepages-");
+    if let (false, Some(limit), Some(request)) =
+        (may_overcommit, given("default"), given("defaultRequest"))
+        && !limit.sub(&request).is_zero()
+    {
+        let (limit, request) = (limit.canonical(), request.canonical());
+        let why =
+            format!("default value {limit} must equal to defaultRequest value {request} in {name}");
+        errors.invalid(path.field("defaultRequest").key(name), request.as_str(), &why);
     }
 }
 
@@ -180,5 +224,40 @@ mod tests {
         assert_eq!(item(json!({"default": 2, "max": 1})), ["default[cpu]"]);
         assert_eq!(item(json!({"defaultRequest": 2, "default": 1})), ["defaultRequest[cpu]"]);
         assert!(item(json!({"min": 1, "defaultRequest": 1, "default": 2, "max": 2})).is_empty());
+    }
+    #[test]
+    fn the_bound_that_is_broken_is_shown() {
+        let item = |kind: &str, resource: &str, amounts: Value| {
+            let mut item = json!({ "type": kind });
+            for (field, amount) in amounts.as_object().unwrap() {
+                let map = json!({ resource: amount.clone() });
+                item.as_object_mut().unwrap().insert(field.clone(), map);
+            }
+            let mut errors = FieldErrors::default();
+            bounds(&item, FieldPath::Root, &mut errors);
+            let mut shown: Vec<String> = errors
+                .into_vec()
+                .iter()
+                .map(|error| format!("{}: {}", error.field, error.message))
+                .collect();
+            shown.sort_unstable();
+            shown
+        };
+        assert_eq!(
+            item("Container", "cpu", json!({"max": "-1", "default": "1"})),
+            ["default[cpu]: Invalid value: \"-1\": default value 1 is greater than max value -1"]
+        );
+        assert_eq!(
+            item("Container", "cpu", json!({"min": "2", "default": "1"})),
+            ["default[cpu]: Invalid value: \"2\": min value 2 is greater than default value 1"]
+        );
+        // Those of pods have no defaults to compare with.
+        assert!(item("Pod", "cpu", json!({"max": "-1", "defaultRequest": "1"})).is_empty());
+        assert_eq!(
+            item("Container", "hugepages-2Mi", json!({"default": "2", "defaultRequest": "1"})),
+            [
+                "defaultRequest[hugepages-2Mi]: Invalid value: \"1\": default value 2 must equal to defaultRequest value 1 in hugepages-2Mi"
+            ]
+        );
     }
 }

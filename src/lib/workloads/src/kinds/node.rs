@@ -5,6 +5,7 @@ use crate::checks::{FieldErrors, is_true, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
+use crate::types;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_resource::Change;
@@ -63,7 +64,13 @@ impl KindCode for NodeKind {
             let why = "node updates may not change providerID except from \"\" to valid";
             errors.forbidden(root.field("spec.providerID"), why);
         }
+        // kube-apiserver looks twice at what is updated.
+        let is_update = change.old.is_some() && change.subresource.is_empty();
         taints(object, errors);
+        if is_update {
+            taint_rules(object, errors);
+            taints(object, errors);
+        }
         let addresses = object.list(&["status", "addresses"]);
         let (root, mut seen) = (FieldPath::Root, HashSet::new());
         let path = root.field("status.addresses");
@@ -73,8 +80,6 @@ impl KindCode for NodeKind {
             }
         }
         pod_ranges(change, object, errors);
-        // kube-apiserver looks twice at what is updated.
-        let is_update = change.old.is_some() && change.subresource.is_empty();
         for _ in 0..=usize::from(is_update) {
             features(object, errors);
         }
@@ -96,6 +101,16 @@ impl KindCode for NodeKind {
             "kernel" => kernel(object),
             _ => String::new(),
         })
+    }
+}
+
+/// The rows about taints once more.
+fn taint_rules(node: &Document, errors: &mut FieldErrors) {
+    let (root, rules) = (FieldPath::Root, types::of("core.v1.Taint"));
+    let path = root.field("metadata.taints");
+    let taints = node.list(&["spec", "taints"]).iter().filter_map(Value::as_object);
+    for (at, taint) in taints.enumerate() {
+        rules.iter().for_each(|rules| rules.check(taint, None, path.index(at), errors));
     }
 }
 
@@ -130,12 +145,25 @@ fn pod_ranges(change: &Change<'_>, node: &Document, errors: &mut FieldErrors) {
     let parsed: Vec<_> =
         all.iter().filter_map(Value::as_str).filter_map(crate::checks::parse_cidr).collect();
     let is_pair = parsed.len() == 2 && parsed[0].0.is_ipv4() != parsed[1].0.is_ipv4();
+    let malformed = all.iter().enumerate().find_map(|(at, range)| {
+        let range = range.as_str().unwrap_or_default();
+        crate::checks::parse_cidr(range).is_none().then_some((at, range))
+    });
+    if let Some((at, range)) = malformed.filter(|_| all.len() > 1) {
+        let why = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{at}]: <nil> (invalid CIDR address: {range})"
+        );
+        errors.push(|| FieldError::internal(path, why));
+    }
     if all.len() > 1 && !(is_pair && all.len() == 2) {
         let why = "may specify no more than one CIDR for each IP family";
         errors.invalid(path, Value::from(all.clone()), why);
     }
     let old = change.old.filter(|_| change.subresource.is_empty()).map(ranges);
-    if old.is_some_and(|old| !old.is_empty() && old != all) {
+    let Some(old) = old.filter(|old| !old.is_empty()) else { return };
+    // Each that is another one.
+    let changed = old.iter().zip(&all).filter(|(before, after)| before != after).count();
+    for _ in 0..if old.len() == all.len() { changed } else { 1 } {
         errors.forbidden(path, "node updates may not change podCIDR except from \"\" to valid");
     }
 }
@@ -237,10 +265,7 @@ fn kernel(node: &Value) -> String {
 pub(crate) struct RuntimeClass;
 
 impl KindCode for RuntimeClass {
-    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
-        if change.old.is_some() {
-            return;
-        }
+    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         let root = FieldPath::Root;
         if let Some(fixed) = object.get(&["overhead", "podFixed"]).filter(|map| map.is_object()) {
             let limits = json!({"limits": fixed.clone()});

@@ -146,11 +146,6 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
             errors.duplicate(path.field("nodePort"), node);
         }
         let kind = object.str(&["spec", "type"]).unwrap_or_default();
-        if node != 0 && !NODE_PORTS.contains(&node) {
-            let why =
-                "provided port is not in the valid range. The range of valid ports is 30000-32767";
-            errors.invalid(path.field("nodePort"), node, why);
-        }
         if node != 0 && kind == "ClusterIP" {
             let why = "may not be used when `type` is 'ClusterIP'";
             errors.forbidden(path.field("nodePort"), why);
@@ -158,6 +153,7 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
     }
     exposure(old, object, errors);
     addresses::validate(object, errors);
+    addresses::validate_headless(object, errors);
     if let Some(old) = old {
         addresses::validate_change(old, object, errors);
         let is_checked = |object: &Document| needs_health_check(object);
@@ -172,6 +168,29 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
             let shown = object.get(&["spec", "loadBalancerClass"]);
             errors.invalid(spec.field("loadBalancerClass"), shown, "may not change once set");
         }
+    }
+    if errors.count() == 0 {
+        allocated(old, object, errors);
+    }
+}
+
+/// The first port that cannot be allocated, which nobody sees as long as something else is wrong.
+fn allocated(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
+    const RANGE: &str =
+        "provided port is not in the valid range. The range of valid ports is 30000-32767";
+    if !matches!(object.str(&["spec", "type"]), Some("NodePort" | "LoadBalancer")) {
+        return;
+    }
+    let nodes = |object: &Document| -> Vec<i64> {
+        object.list(&["spec", "ports"]).iter().map(|port| number(port, "nodePort")).collect()
+    };
+    let before: HashSet<i64> = old.map(nodes).unwrap_or_default().into_iter().collect();
+    let is_foreign =
+        |node: &i64| *node != 0 && !NODE_PORTS.contains(node) && !before.contains(node);
+    let nodes = nodes(object);
+    if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| is_foreign(node)) {
+        let (root, ports) = (FieldPath::Root, "spec.ports");
+        errors.invalid(root.field(ports).index(at).field("nodePort"), *node, RANGE);
     }
 }
 

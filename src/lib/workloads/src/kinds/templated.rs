@@ -1,7 +1,7 @@
 //! Kinds with a pod template and nothing else of their own: what differs is where it is.
 
 use crate::cells::{self, CellValue, at, int_at};
-use crate::checks::{FieldErrors, given};
+use crate::checks::{FieldErrors, given, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::validate::{self as specs, SpecOwner, matches, template_labels};
 use crate::kinds::podspec::{self, warnings};
@@ -9,7 +9,9 @@ use crate::paths::FieldPath;
 use crate::rules::{same, same_given, texts as selectors};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::work::CountedKey;
 use ferrokube_resource::{Change, GuardedField};
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 /// A kind with a pod template.
@@ -36,6 +38,17 @@ impl KindCode for Templated {
         podspec::default_at(object, &self.spec());
     }
 
+    /// Where the selector is malformed, the template is not looked at.
+    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+        let selector = object.get(&["spec", "selector"]).filter(|value| !value.is_null())?;
+        if !change.subresource.is_empty() || is_selector(selector) {
+            return None;
+        }
+        let mut judged = object.clone();
+        judged.remove(self.template);
+        Some(judged)
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         if !change.subresource.is_empty() {
             return;
@@ -45,20 +58,18 @@ impl KindCode for Templated {
         let Some(template) = object.get(self.template) else { return };
         let selector = object.get(&["spec", "selector"]).filter(|value| !value.is_null());
         let kind = object.kind();
-        if matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet")
+        if matches!(kind, "Deployment" | "ReplicaSet")
             && selector.is_some_and(|selector| !is_selector(selector))
         {
             // Nothing else is checked, then.
             errors.invalid(root.field("spec.selector"), selector, "invalid label selector");
             return;
         }
-        let claims = object.list(&["spec", "volumeClaimTemplates"]);
-        specs::validate_template(
-            template,
-            SpecOwner { claims, ..SpecOwner::default() },
-            path,
-            errors,
-        );
+        if kind == "StatefulSet" && selector.is_some_and(|selector| !is_selector(selector)) {
+            errors.invalid(root.field("spec.selector"), selector, "");
+        } else {
+            specs::validate_template(template, SpecOwner::default(), path, errors);
+        }
         if self.template.len() > 1 {
             controlled(object, template, path, errors);
         }
@@ -134,6 +145,10 @@ fn default_max_unavailable(object: &mut Document) {
     }
 }
 
+/// What its controller overwrites.
+const OVERWRITTEN: [[&str; 4]; 2] =
+    [["spec", "template", "spec", "subdomain"], ["spec", "template", "spec", "hostname"]];
+
 /// Fields of the spec that may change.
 const CHANGEABLE: [&str; 7] = [
     "replicas",
@@ -163,7 +178,16 @@ impl KindCode for StatefulSet {
         if !change.subresource.is_empty() {
             return;
         }
-        CONTROLLER.validate(change, object, errors);
+        let judged = self.as_run(change, object);
+        CONTROLLER.validate(change, judged.as_ref().unwrap_or(object), errors);
+        let selector = object.get(&["spec", "selector"]);
+        if let Some(template) = object.get(CONTROLLER.template)
+            && selector.is_none_or(is_selector)
+        {
+            // Once more, like its labels and annotations.
+            let (root, place) = (FieldPath::Root, "spec.template.annotations");
+            specs::validate_annotations(template, root.field(place), errors);
+        }
         let spec = |object: &Document| {
             let mut spec =
                 object.get(&["spec"]).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -178,6 +202,11 @@ impl KindCode for StatefulSet {
         }
     }
 
+    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+        let run = self.as_run(change, object);
+        CONTROLLER.judged(change, run.as_ref().unwrap_or(object)).or(run)
+    }
+
     fn warnings(&self, change: &Change<'_>, object: &Document, out: &mut Warnings) {
         CONTROLLER.warnings(change, object, out);
     }
@@ -185,6 +214,50 @@ impl KindCode for StatefulSet {
     fn cell(&self, word: &str, object: &Value, now: SystemTime) -> CellValue {
         CONTROLLER.cell(word, object, now)
     }
+}
+
+impl StatefulSet {
+    /// With a volume for each claim, and without what the controller overwrites. What cannot change
+    /// is judged once.
+    fn as_run(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+        const VOLUMES: [&str; 4] = ["spec", "template", "spec", "volumes"];
+        let is_overwritten = |path: &[&str; 4]| object.get(path).is_some();
+        let claims = object.list(&["spec", "volumeClaimTemplates"]);
+        let has_name = object.str(&["spec", "serviceName"]).is_some_and(|name| !name.is_empty());
+        if !change.subresource.is_empty()
+            || claims.is_empty()
+                && !OVERWRITTEN.iter().any(is_overwritten)
+                && !(has_name && change.old.is_some())
+        {
+            return None;
+        }
+        let mut judged = object.clone();
+        for path in &OVERWRITTEN {
+            judged.remove(path);
+        }
+        if change.old.is_some() {
+            judged.remove(&["spec", "serviceName"]);
+            judged.remove(&["spec", "volumeClaimTemplates"]);
+        }
+        if !claims.is_empty() && object.get(&VOLUMES[..3]).is_some_and(Value::is_object) {
+            judged.set(&VOLUMES, with_claims(claims, object.list(&VOLUMES)));
+        }
+        Some(judged)
+    }
+}
+
+/// Claims become volumes of their names, instead of those of the template.
+fn with_claims(claims: &[Value], volumes: &[Value]) -> Vec<Value> {
+    let mut names = HashSet::new();
+    let mut all: Vec<Value> = claims
+        .iter()
+        .map(|claim| cells::str_at(claim, &["metadata", "name"]))
+        .filter(|name| names.insert(CountedKey(*name)))
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+        .collect();
+    let others = volumes.iter().filter(|volume| !names.contains(&CountedKey(text(volume, "name"))));
+    all.extend(others.cloned());
+    all
 }
 
 /// Cells that show templates and selectors.

@@ -2,6 +2,7 @@
 
 use super::{CheckFn, RuledField};
 use crate::checks::{self, FieldErrors, PORT, is_port};
+use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::name;
 use std::net::IpAddr;
@@ -61,27 +62,37 @@ fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
         }
         return;
     };
-    if let Some(why) = special_range(address) {
-        errors.invalid(it.path, it.text(), why);
-    }
+    special_ranges(it.text(), address, it.path, errors);
 }
 
-/// Why an address is not another machine's.
-pub(crate) fn special_range(address: IpAddr) -> Option<&'static str> {
-    let local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => (address.segments()[0] & 0xffc0) == 0xfe80,
+/// An address that is not another machine's.
+pub(crate) fn special_ranges(
+    text: &str,
+    address: IpAddr,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    let address = address.to_canonical();
+    let (is_local, is_local_multicast) = match address {
+        IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(address) => {
+            let first = address.segments()[0];
+            (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
+        }
     };
     if address.is_unspecified() {
-        Some("may not be unspecified (0.0.0.0 or ::)")
-    } else if address.is_loopback() {
-        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    } else if local {
-        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    } else if address.is_multicast() {
-        Some("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-    } else {
-        None
+        errors.invalid(path, text, &format!("may not be unspecified ({text})"));
+    }
+    let ranges = [
+        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (is_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (
+            is_local_multicast,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ),
+    ];
+    for (_, why) in ranges.iter().filter(|(is_in, _)| *is_in) {
+        errors.invalid(path, text, why);
     }
 }
 

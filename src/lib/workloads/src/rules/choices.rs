@@ -75,6 +75,8 @@ const METRICS: [(&str, &str); 5] = [
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
+        // Says only which field is looked into.
+        "firstof" => |_, _| {},
         "exactlyone" => |it, errors| {
             let names: Vec<String> = it.names().map(|name| format!("`{name}`")).collect();
             match it.names().filter(|name| has(it.object, name)).count() {
@@ -121,7 +123,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
 /// Fields of which only the first that is set counts.
 pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
     match word {
-        "handler" => argument.split(',').collect(),
+        "handler" | "firstof" => argument.split(',').collect(),
         "volume" => VOLUMES.iter().map(|(field, _)| *field).collect(),
         "metric" => vec!["object", "external", "pods", "resource", "containerResource"],
         "pvsource" => PERSISTENT.iter().map(|(field, _)| *field).collect(),

@@ -24,8 +24,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         },
         // One that is too long is refused for its length.
         "deviceselector" => |it, errors| {
-            if !it.text().is_empty()
-                && it.text().len() <= MAX_SELECTOR_BYTES
+            if it.text().len() <= MAX_SELECTOR_BYTES
                 && let Err(why) = ferrokube_cel::devices::check_selector(it.text())
             {
                 errors.invalid(it.path, it.text(), &why);

@@ -218,7 +218,7 @@ fn storage_capacity(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let none = Map::new();
     let amounts = it.value.and_then(Value::as_object).unwrap_or(&none);
     if amounts.len() != 1 || !amounts.contains_key("storage") {
-        let shown = Value::Object(amounts.clone());
+        let shown = it.value.cloned().unwrap_or_default();
         errors.not_supported(it.path, &shown, &["storage"]);
     }
     for (name, value) in amounts {

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::Word;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::work::CountedKey;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
@@ -27,17 +27,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         },
         "labelkeys" => label_keys,
         "topologyterm" => topology,
-        "topologies" => |it, errors| {
-            let mut seen = HashSet::new();
-            for (at, term) in it.items().iter().enumerate() {
-                if errors.is_full() {
-                    return;
-                }
-                if !seen.insert(CountedKey(term.to_string())) {
-                    errors.duplicate(it.path.index(at).field("matchLabelExpressions"), "");
-                }
-            }
-        },
+        "topologies" => topologies,
         _ => return None,
     })
 }
@@ -154,6 +144,29 @@ fn label_keys(it: &RuledField<'_>, errors: &mut FieldErrors) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
             errors.invalid(it.path.field("matchLabelKeys").index(at), *key, why);
         }
+    }
+}
+
+/// Terms differ. kube-apiserver compares each with as many empty ones as there are terms, too, so
+/// that none may be empty.
+fn topologies(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let mut seen: HashMap<CountedKey<BTreeMap<&str, BTreeSet<&str>>>, usize> = HashMap::new();
+    for (at, term) in it.items().iter().enumerate() {
+        let requirement = |one| {
+            let values = items(one, "values").iter().filter_map(Value::as_str);
+            (text(one, "key"), values.collect())
+        };
+        let term: BTreeMap<&str, BTreeSet<&str>> =
+            items(term, "matchLabelExpressions").iter().map(requirement).collect();
+        let always = if term.is_empty() { it.items().len() } else { 0 };
+        let before = seen.entry(CountedKey(term)).or_default();
+        for _ in 0..*before + always {
+            if errors.is_full() {
+                return;
+            }
+            errors.duplicate(it.path.index(at).field("matchLabelExpressions"), "");
+        }
+        *before += 1;
     }
 }
 

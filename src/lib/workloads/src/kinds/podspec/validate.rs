@@ -4,7 +4,7 @@ use super::{annotations, is_sidecar, platform, resources, volumes};
 use crate::cells::{at, list_at, str_at};
 use crate::checks::{FieldErrors, given, is_true, items, number, text};
 use crate::paths::FieldPath;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::work::CountedKey;
 use std::collections::HashSet;
@@ -28,8 +28,6 @@ const NOT_EPHEMERAL: [&str; 9] = [
 pub(crate) struct SpecOwner<'a> {
     /// Metadata of the pod; none of a template.
     pub(crate) pod: Option<&'a Value>,
-    /// Claims that become volumes of the same names.
-    pub(crate) claims: &'a [Value],
 }
 
 /// Appends the errors of a spec at a path.
@@ -75,7 +73,7 @@ pub(crate) fn validate(
         }
         let path = ephemeral.index(index);
         common(container, spec, &volumes, &claims, path, errors);
-        padded(container, SpecOwner { pod: Some(container), ..owner }, path, errors);
+        padded(container, SpecOwner { pod: Some(container) }, path, errors);
         ephemeral_container(container, &mut names, path, errors);
         target(container, &targets, path, errors);
     }
@@ -94,10 +92,24 @@ pub(crate) fn validate_template(
 ) {
     let Some(spec) = template.get("spec") else { return };
     let own = path.field("spec");
-    let notes = at(template, &["metadata", "annotations"]).and_then(Value::as_object);
-    annotations::validate(notes, spec, path.field("annotations"), errors);
+    validate_annotations(template, path.field("annotations"), errors);
     validate(spec, owner, own, errors);
-    annotations::agree(notes, spec, own, errors);
+    annotations::agree(template_annotations(template), spec, own, errors);
+}
+
+/// Appends the errors of a template's annotations, which have a path of their own.
+pub(crate) fn validate_annotations(
+    template: &Value,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    if let Some(spec) = template.get("spec") {
+        annotations::validate(template_annotations(template), spec, path, errors);
+    }
+}
+
+fn template_annotations(template: &Value) -> Option<&Map> {
+    at(template, &["metadata", "annotations"]).and_then(Value::as_object)
 }
 
 /// What holds for containers of all sorts.

@@ -8,7 +8,6 @@ use crate::rules::texts;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_apimachinery::work::CountedKey;
 use std::collections::{HashMap, HashSet};
 
 /// Names of usable volumes, with whether each is a claim.
@@ -26,13 +25,6 @@ pub(super) fn volumes<'a>(
     errors: &mut FieldErrors,
 ) -> VolumeNames<'a> {
     let mut volumes = VolumeNames::new();
-    let of_claims: HashSet<CountedKey<&str>> = owner
-        .claims
-        .iter()
-        .map(|claim| at(claim, &["metadata", "name"]).and_then(Value::as_str).unwrap_or_default())
-        .map(CountedKey)
-        .collect();
-    volumes.extend(of_claims.iter().map(|name| (name.0, true)));
     let pod = owner.pod.map_or("", |metadata| text(metadata, "name"));
     let all = list_at(spec, &["volumes"]);
     let made: HashSet<String> = all
@@ -43,9 +35,6 @@ pub(super) fn volumes<'a>(
     let list = path.field("volumes");
     for (index, volume) in all.iter().enumerate() {
         let (name, path) = (text(volume, "name"), list.index(index));
-        if of_claims.contains(&CountedKey(name)) {
-            continue;
-        }
         if let Some(projected) = given(volume, "projected") {
             sources(projected, path.field("projected"), errors);
         }

@@ -98,19 +98,33 @@ pub(super) fn families(old: Option<&Document>, object: &mut Document) {
     object.set(FAMILIES, families);
 }
 
+/// A service without an address has no ports of nodes either.
+pub(super) fn validate_headless(object: &Document, errors: &mut FieldErrors) {
+    let kind = object.str(&["spec", "type"]).unwrap_or_default();
+    if is_headless(object) && matches!(kind, "NodePort" | "LoadBalancer") {
+        let (root, list) = (FieldPath::Root, "spec.clusterIPs");
+        let why = format!("may not be set to 'None' for {kind} services");
+        errors.invalid(root.field(list).index(0), "None", &why);
+    }
+}
+
+/// Checked when addresses are allocated, before anything else: nothing else is reported then.
 pub(super) fn validate(object: &Document, errors: &mut FieldErrors) {
+    if is_external(object) {
+        return;
+    }
+    check(object, errors);
+    let root = FieldPath::Root;
+    errors.prefer(
+        &[ALL, FAMILIES, POLICY].map(|field| root.field("spec").field(field[1]).to_string()),
+    );
+}
+
+fn check(object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let spec = root.field("spec");
     let path = spec.field("clusterIPs");
     let (all, shown) = (object.list(ALL), object.get(ALL));
-    let kind = object.str(&["spec", "type"]).unwrap_or_default();
-    if is_headless(object) && matches!(kind, "NodePort" | "LoadBalancer") {
-        let why = format!("may not be set to 'None' for {kind} services");
-        errors.invalid(path.index(0), "None", &why);
-    }
-    if is_external(object) {
-        return;
-    }
     let one = object.str(ONE).unwrap_or_default();
     let first = all.first().and_then(Value::as_str).unwrap_or_default();
     match (one.is_empty(), all.is_empty()) {
