@@ -23,6 +23,8 @@ QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 MISSING = re.compile(r"( is missing in ')(\{.*\})(')", re.S)
 # What follows a rule's first syntax error is how ANTLR recovers from it.
 FURTHER = re.compile(r"(ERROR: <input>:\d+:\d+: Syntax error: .*?)\nERROR: <input>:.*", re.S)
+# The difference of two Go structs.
+DIFF = re.compile(r"\n@@ .*", re.S)
 PANIC = re.compile("internal error: interface conversion")
 ECHOED = re.compile(r'((?:resourceVersion|finalizers)\\*": ?\\*")\d+(\\*")')
 
@@ -110,6 +112,7 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        text = DIFF.sub("", text)
         text = FURTHER.sub(r"\1", text)
         text = re.sub(r"\b_var\d+\b", "dyn", text)
         # Bindings of other runs name roles that are gone.
