@@ -3,6 +3,7 @@
 //! In `[]` and `{}` anything may be a key until its end is known, and the scanner queues all tokens
 //! up to there: a list of 3 MB took 1 GB.
 
+use crate::work;
 use saphyr_parser::StrInput;
 use saphyr_parser::input::{Input, SkipTabs};
 use std::cell::Cell;
@@ -46,6 +47,8 @@ impl Input for Limited<'_> {
     fn next_char_is(&self, char: char) -> bool {
         if char == OF_A_TOKEN {
             self.steps.set(self.steps.get().and_then(|left| left.checked_sub(1)));
+            // Many tokens may come before the next event.
+            work::breathe();
         }
         self.text.next_char_is(char)
     }
