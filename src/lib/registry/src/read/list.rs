@@ -162,6 +162,9 @@ impl Registry {
 
     /// Snapshot held for the list, else from the history.
     fn state_of_page(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
+        if self.state.pages.is_expired(revision) {
+            return None;
+        }
         let held = self.state.pages.find(prefix, revision);
         // A page was made of it: a revision that is not reached was lost and will not come.
         let is_there = || revision <= self.store().revision();

@@ -4,6 +4,9 @@
 //!
 //! Snapshots share all unchanged entries with the current state: holding one costs what was
 //! overwritten since, which the store counts.
+//!
+//! As with kube-apiserver, which compacts etcd, no list goes on for ever: a page of a state that was
+//! overwritten five to ten minutes ago is expired, however often it is requested.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
 use parking_lot::{Mutex, MutexGuard};
@@ -12,9 +15,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A list that requests no page for this long loses its snapshot: kube-apiserver's compaction
-/// interval.
+/// A list that requests no page for this long loses its snapshot.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// Pages of revisions before the last but one of such intervals are expired: kube-apiserver's
+/// compaction interval.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Held snapshots. The next one evicts from the caller with the most: first lists of which only one
 /// page was requested, then the least recently used. No caller's list is evicted for one who holds
 /// more.
@@ -29,6 +34,15 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Pages {
     held: Mutex<Vec<HeldSnapshot>>,
+    expiry: Mutex<Expiry>,
+}
+
+#[derive(Default)]
+struct Expiry {
+    /// Pages of earlier revisions are expired.
+    before: Revision,
+    /// The next value of `before`, and when it was current.
+    next: Option<(Revision, Instant)>,
 }
 
 struct HeldSnapshot {
@@ -116,6 +130,28 @@ impl Pages {
         drop(dropped);
     }
 
+    pub(super) fn is_expired(&self, revision: Revision) -> bool {
+        revision < self.expiry.lock().before
+    }
+
+    /// Expires pages by time. `current` is the revision of the store.
+    fn expire(&self, current: Revision) {
+        let mut expiry = self.expiry.lock();
+        match expiry.next {
+            Some((_, since)) if since.elapsed() < EXPIRY_INTERVAL => return,
+            Some((next, _)) => expiry.before = next,
+            None => {}
+        }
+        expiry.next = Some((current, Instant::now()));
+        let before = expiry.before;
+        drop(expiry);
+        let mut held = self.lock();
+        let expired: Vec<HeldSnapshot> =
+            held.extract_if(.., |held| held.snapshot.revision < before).collect();
+        drop(held);
+        drop(expired);
+    }
+
     /// Evicts snapshots that were idle for too long and then, down to `max_bytes` in total, the
     /// least recently used ones that hold any.
     fn evict(&self, store: &Store, max_bytes: u64) {
@@ -164,6 +200,7 @@ impl crate::Registry {
         loop {
             tokio::time::sleep(EVICTION_INTERVAL).await;
             pinned(self.pinned_bytes());
+            self.state.pages.expire(self.store().revision());
             if !self.state.pages.lock().is_empty() {
                 self.state.pages.evict(self.store(), MAX_BYTES.max(self.store().live_bytes()));
             }
@@ -199,6 +236,41 @@ mod tests {
         assert_eq!(count(&pages), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
         pages.evict(&store, MAX_BYTES);
+        assert_eq!(count(&pages), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_of_overwritten_states_expire_however_often_they_are_requested() {
+        let store = Store::open(Config { origin: Some(Revision(0)), ..Config::memory() }).unwrap();
+        let prefix = Prefix::new("configmaps").unwrap();
+        let put = async |name: &str| {
+            let put = Put {
+                key: prefix.key(None, name).unwrap(),
+                value: "{}".into(),
+                sidecar: Sidecar { revision_at: 1, ..Sidecar::default() },
+                ttl: None,
+            };
+            let write = Txn { guards: Vec::new(), writes: vec![Write::Put(put)] };
+            store.submit(write).unwrap().committed().await.unwrap();
+        };
+        let (pages, begun) = (Pages::default(), Instant::now());
+        put("a").await;
+        let state = store.snapshot(&prefix);
+        pages.hold(1, &prefix, &state, PagePosition::First);
+        pages.expire(store.revision());
+        tokio::time::advance(EXPIRY_INTERVAL * 2).await;
+        pages.expire(store.revision());
+        tokio::time::advance(EXPIRY_INTERVAL * 2).await;
+        pages.expire(store.revision());
+        assert!(!pages.is_expired(state.revision), "it is the current one");
+        put("b").await;
+        while !pages.is_expired(state.revision) {
+            assert!(begun.elapsed() <= EXPIRY_INTERVAL * 6, "{:?}", begun.elapsed());
+            pages.hold(1, &prefix, &state, PagePosition::Later);
+            tokio::time::advance(EVICTION_INTERVAL).await;
+            pages.expire(store.revision());
+        }
+        assert!(begun.elapsed() >= EXPIRY_INTERVAL * 5, "{:?}", begun.elapsed());
         assert_eq!(count(&pages), 0);
     }
 
