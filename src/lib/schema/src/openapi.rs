@@ -114,11 +114,17 @@ impl<'a> Renderer<'a> {
 
     fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
         if !schema.properties.is_empty() {
+            let is_kind = schema.embedded
+                || (schema.name.is_some() && schema.properties.contains_key("metadata"));
             let properties: Map = schema
                 .properties
                 .iter()
                 .map(|(name, property)| {
-                    (name.to_string(), Value::Object(self.property(name, property, depth + 1)))
+                    let mut out = self.property(name, property, depth + 1);
+                    if let Some(text) = type_meta(name).filter(|_| is_kind) {
+                        out.insert("description".to_owned(), Value::from(text));
+                    }
+                    (name.to_string(), Value::Object(out))
                 })
                 .collect();
             out.insert("properties".to_owned(), Value::Object(properties));
@@ -151,7 +157,7 @@ impl<'a> Renderer<'a> {
 
     fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map {
         let node: &'a Schema = &property.schema;
-        let description = property.description.or_else(|| common(name, property));
+        let description = property.description.or_else(|| metadata(name, property));
         let mut out = if node.name.is_some() {
             self.link(node, property.emit == Emit::Always && node.kind == Kind::Object)
         } else {
@@ -328,20 +334,32 @@ fn extensions(schema: &Schema, out: &mut Map) {
     }
 }
 
-/// Descriptions of fields that every kind has.
-fn common(name: &str, property: &Property) -> Option<&'static str> {
+/// Description of the field `apiVersion` of every kind: that of all Kubernetes APIs, which clients
+/// compare.
+pub const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+/// The same for `kind`.
+pub const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+/// Description of a field of every kind's type.
+fn type_meta(name: &str) -> Option<&'static str> {
+    match name {
+        "apiVersion" => Some(API_VERSION),
+        "kind" => Some(KIND),
+        _ => None,
+    }
+}
+
+/// Description of the `metadata` of a kind.
+fn metadata(name: &str, property: &Property) -> Option<&'static str> {
     // The definition describes itself; the field's purpose is described here.
     if property.schema.description.is_some() && property.schema.name.is_none() {
         return None;
     }
-    match (name, property.schema.short_name()) {
-        ("apiVersion", "") => Some("The version of the API that this object is written in."),
-        ("kind", "") => Some("What kind of object this is."),
-        ("metadata", "ObjectMeta" | "ListMeta") => Some(
-            "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-        ),
-        _ => None,
-    }
+    let is_metadata =
+        name == "metadata" && matches!(property.schema.short_name(), "ObjectMeta" | "ListMeta");
+    is_metadata.then_some(
+        "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+    )
 }
 
 #[cfg(test)]
@@ -354,6 +372,14 @@ mod tests {
         let mut out = Map::new();
         components_v3(&schema(definition), &mut out);
         out
+    }
+
+    #[test]
+    fn every_kind_describes_its_version_and_name_as_all_apis_do() {
+        let out = v3("io.k8s.api.core.v1.ConfigMap");
+        let config_map = &out["io.k8s.api.core.v1.ConfigMap"]["properties"];
+        assert_eq!(config_map["apiVersion"]["description"], API_VERSION);
+        assert_eq!(config_map["kind"]["description"], KIND);
     }
 
     #[test]

@@ -287,8 +287,8 @@ fn list(definition: &Definition, item: &str, version: SpecVersion) -> Value {
         "description": format!("{} is a list of {}", definition.list_kind, definition.kind),
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string", "description": "The version of the API that this is written in."},
-            "kind": {"type": "string", "description": "What kind of object this is."},
+            "apiVersion": {"type": "string", "description": openapi::API_VERSION},
+            "kind": {"type": "string", "description": openapi::KIND},
             "metadata": meta,
             "items": {"type": "array", "items": reference(version, item)},
         },
