@@ -58,6 +58,10 @@ impl SourceErrors {
 }
 
 fn written(source: &str, fault: &SourceError) -> String {
+    if source.is_empty() {
+        // There is no line to show.
+        return format!("ERROR: <input>:1:0: {}", fault.why);
+    }
     let before = source.get(..fault.at).unwrap_or(source);
     let start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = source[start..].split('\n').next().unwrap_or_default();
@@ -85,6 +89,13 @@ fn written(source: &str, fault: &SourceError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_source_has_no_line() {
+        let mut faults = SourceErrors::default();
+        faults.push(SourceError::syntax(0, "one"));
+        assert_eq!(faults.written(""), "ERROR: <input>:1:0: Syntax error: one");
+    }
 
     #[test]
     fn errors_point_at_their_source() {
