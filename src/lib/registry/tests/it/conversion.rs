@@ -142,7 +142,11 @@ fn serve(server: &TestRegistry, plural: &str, hooks: Arc<dyn Hooks>) {
         guards: Vec::new(),
         storage_prefix: Some(format!("{GROUP}/{plural}")),
         dialect: Dialect::Custom,
-        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
+        policy: Policy {
+            counts_generation: true,
+            counts_annotations: plural == "noted",
+            ..Policy::DEFAULT
+        },
         epoch: 1,
         since: 0,
         hooks,
@@ -232,6 +236,27 @@ async fn a_converted_integral_float_is_an_integer() {
             Some(&json!(3)),
             "written in {written}"
         );
+    }
+}
+
+#[tokio::test]
+async fn annotations_are_a_generation_where_the_kind_counts_them() {
+    let (things, scales) = start();
+    serve(&things.server, "noted", Arc::new(Converting(scales)));
+    for (plural, expected) in [("things", 1), ("noted", 2)] {
+        let things = Things { plural, ..things.clone() };
+        things.create("v1", "a", json!({"size": 1})).await.unwrap();
+        let target = things.target("v1", "a");
+        let metadata = json!({"name": "a", "annotations": {"k": "v"}});
+        let noted = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Thing", "metadata": metadata, "spec": {"size": 1}});
+        for again in ["changes", "does not"] {
+            let (context, options) = (context(), WriteOptions::default());
+            let registry = &things.server.registry;
+            let written = registry.update(&context, &target, body(noted.clone()), &options);
+            let written = document(written.await.unwrap().object, &target);
+            let generation = written.get(&["metadata", "generation"]).cloned();
+            assert_eq!(generation, Some(json!(expected)), "{plural}: {again}");
+        }
     }
 }
 
