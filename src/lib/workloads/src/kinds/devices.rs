@@ -166,17 +166,9 @@ fn fixed(old: &Document, object: &Document, path: &[&str], errors: &mut FieldErr
 pub(crate) struct ResourceClaimTemplate;
 
 impl KindCode for ResourceClaimTemplate {
-    /// What cannot change is only compared.
-    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
-        change.old?;
-        let mut judged = object.clone();
-        judged.remove(&["spec", "spec"]);
-        Some(judged)
-    }
-
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         if let Some(old) = change.old {
-            return fixed(old, object, &["spec"], errors);
+            fixed(old, object, &["spec"], errors);
         }
         let root = FieldPath::Root;
         if let Some(devices) = object.get(&["spec", "spec", "devices"]) {

@@ -7,7 +7,7 @@ mod status;
 mod update;
 
 use crate::cells::{CellValue, plain_text};
-use crate::checks::{FieldErrors, given, items, text};
+use crate::checks::{FieldErrors, items, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::validate::{self, SpecOwner};
 use crate::kinds::podspec::{self, annotations, warnings};
@@ -22,26 +22,6 @@ use std::time::SystemTime;
 pub(crate) struct Pod;
 
 const SPEC: &[&str] = &["spec"];
-
-/// Tokens are of the pod's service account.
-fn tokens(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
-    if !text(spec, "serviceAccountName").is_empty() {
-        return;
-    }
-    let volumes = path.field("volumes");
-    for (at, volume) in items(spec, "volumes").iter().enumerate() {
-        let own = volumes.index(at);
-        let sources = own.field("projected.sources");
-        let projected = given(volume, "projected").map_or(&[][..], |it| items(it, "sources"));
-        for (index, source) in projected.iter().enumerate() {
-            if given(source, "serviceAccountToken").is_some() && !errors.is_full() {
-                let place = sources.index(index);
-                let why = "must not be specified when serviceAccountName is not set";
-                errors.forbidden(place.field("serviceAccountToken"), why);
-            }
-        }
-    }
-}
 
 impl KindCode for Pod {
     fn default(&self, _version: &str, object: &mut Document) {
@@ -96,7 +76,6 @@ impl KindCode for Pod {
             let owner = SpecOwner { pod: object.get(&["metadata"]) };
             annotations::validate(notes, spec, metadata.field("annotations"), errors);
             validate::validate(spec, owner, path, errors);
-            tokens(spec, path, errors);
         }
         let Some(old) = change.old else {
             if !items(spec, "ephemeralContainers").is_empty() {

@@ -8,6 +8,7 @@ use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
+use std::collections::HashSet;
 
 const STANDARD_LIMITS: [&str; 3] = ["Pod", "Container", "PersistentVolumeClaim"];
 
@@ -146,9 +147,9 @@ fn paths(word: &str) -> Option<CheckFn> {
 fn special(word: &str) -> Option<CheckFn> {
     Some(match word {
         "rwop" => |it, errors| {
-            let alone = "ReadWriteOncePod";
-            let modes = it.items();
-            if modes.len() > 1 && modes.iter().any(|mode| mode.as_str() == Some(alone)) {
+            const OTHERS: [&str; 3] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"];
+            let has = |name: &str| it.items().iter().any(|mode| mode.as_str() == Some(name));
+            if has("ReadWriteOncePod") && OTHERS.iter().any(|other| has(other)) {
                 let why = "may not use ReadWriteOncePod with other access modes";
                 errors.forbidden(it.path, why);
             }
@@ -189,8 +190,9 @@ fn special(word: &str) -> Option<CheckFn> {
                 errors.invalid(it.path, it.text(), "apiVersion must specify API group");
             }
         },
+        "tokenrequests" => token_requests,
         "extendedresource" => |it, errors| {
-            if it.set().is_some() && !resources::is_extended(it.text()) {
+            if it.value.is_some_and(Value::is_string) && !resources::is_extended(it.text()) {
                 errors.invalid(it.path, it.text(), "must be a valid extended resource name");
             }
         },
@@ -225,6 +227,32 @@ fn port_or_name(it: &RuledField<'_>, errors: &mut FieldErrors) {
 fn backsteps(it: &RuledField<'_>, errors: &mut FieldErrors) {
     if it.text().split('/').any(|part| part == "..") {
         errors.invalid(it.path, it.text(), "must not contain '..'");
+    }
+}
+
+/// Tokens that a driver asks for: one for each audience, of ten minutes at least.
+fn token_requests(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+    let mut audiences = HashSet::new();
+    for (at, request) in it.items().iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let path = it.path.index(at);
+        let audience = text(request, "audience");
+        if !audiences.insert(audience) {
+            errors.duplicate(path.field("audience"), audience);
+            continue;
+        }
+        let Some(seconds) = request.get("expirationSeconds").and_then(Value::as_i64) else {
+            continue;
+        };
+        let path = path.field("expirationSeconds");
+        if seconds < *SECONDS.start() {
+            errors.invalid(path, seconds, "may not specify a duration less than 10 minutes");
+        } else if !SECONDS.contains(&seconds) {
+            errors.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds");
+        }
     }
 }
 

@@ -259,19 +259,6 @@ fn addresses_of_services_are_checked_before_anything_else() {
 }
 
 #[test]
-fn tokens_need_a_service_account() {
-    let errors = |account: &str| {
-        let token =
-            json!({"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 600}}]});
-        let volumes = json!([{"name": "v", "projected": token}]);
-        let spec = json!({"serviceAccountName": account, "volumes": volumes, "containers": [{"name": "c", "image": "i"}]});
-        made("pods", "Pod", json!({ "spec": spec })).1
-    };
-    assert_eq!(errors("a"), [""; 0]);
-    assert_eq!(errors(""), ["Forbidden spec.volumes[0].projected.sources[0].serviceAccountToken"]);
-}
-
-#[test]
 fn metadata_of_claim_templates_are_labels_and_annotations() {
     let name = "resourceclaimtemplates.resource.k8s.io";
     let template = |metadata: Value| {
@@ -288,6 +275,12 @@ fn metadata_of_claim_templates_are_labels_and_annotations() {
     assert_eq!(create(name, odd.clone()).1, forbidden);
     let changed = [&forbidden[..], &["Invalid spec".to_owned()]].concat();
     assert_eq!(update(name, &stored, odd).1, changed);
+    // An update is judged like a new one.
+    let request = json!({"name": "R_", "exactly": {"deviceClassName": "c"}});
+    let mut wrong = template(json!({"labels": {"a": "b"}}));
+    wrong["spec"]["spec"] = json!({"devices": {"requests": [request]}});
+    let found = update(name, &stored, wrong).1;
+    assert_eq!(found, ["Invalid spec.spec.devices.requests[0].name", "Invalid spec"]);
 }
 
 #[test]
@@ -327,4 +320,44 @@ fn an_empty_mode_is_an_unknown_one() {
     let class = json!({"provisioner": "a/b", "volumeBindingMode": ""});
     let found = made("storageclasses.storage.k8s.io", "StorageClass", class).1;
     assert_eq!(found, ["NotSupported volumeBindingMode"]);
+}
+
+#[test]
+fn tokens_of_a_driver_are_judged_once_for_each_audience() {
+    let errors = |requests: Value| {
+        let spec = json!({"tokenRequests": requests});
+        made("csidrivers.storage.k8s.io", "CSIDriver", json!({ "spec": spec })).1
+    };
+    let token =
+        |audience: &str, seconds: i64| json!({"audience": audience, "expirationSeconds": seconds});
+    let at = "spec.tokenRequests[1]";
+    let both = json!([token("a", 600), token("a", 0)]);
+    assert_eq!(errors(both), [format!("Duplicate {at}.audience")]);
+    let short = json!([token("a", 600), token("b", 0)]);
+    assert_eq!(errors(short), [format!("Invalid {at}.expirationSeconds")]);
+    let long = json!([token("a", 600), token("b", (1 << 32) + 1)]);
+    assert_eq!(errors(long), [format!("Invalid {at}.expirationSeconds")]);
+}
+
+#[test]
+fn other_access_modes_are_those_that_exist() {
+    let errors = |modes: Value| {
+        let spec =
+            json!({"capacity": {"storage": "1"}, "accessModes": modes, "hostPath": {"path": "/a"}});
+        made("persistentvolumes", "PersistentVolume", json!({ "spec": spec })).1
+    };
+    let path = "spec.accessModes";
+    assert_eq!(errors(json!(["ReadWriteOncePod", "x"])), [format!("NotSupported {path}")]);
+    let both = json!(["ReadWriteOncePod", "ReadWriteOnce"]);
+    assert_eq!(errors(both), [format!("Forbidden {path}")]);
+}
+
+#[test]
+fn empty_names_of_devices_and_resources_are_malformed() {
+    let class = json!({"spec": {"extendedResourceName": ""}});
+    let found = made("deviceclasses.resource.k8s.io", "DeviceClass", class).1;
+    assert_eq!(found, ["Invalid spec.extendedResourceName"]);
+    let slice = json!({"spec": {"driver": "d.example.com", "nodeName": "n", "pool": {"name": "p", "resourceSliceCount": 1}, "devices": [{}]}});
+    let found = made("resourceslices.resource.k8s.io", "ResourceSlice", slice).1;
+    assert_eq!(found, ["Invalid spec.devices[0].name"]);
 }
