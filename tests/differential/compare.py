@@ -8,6 +8,12 @@ UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUFFIX = re.compile(r"^(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}$")
 AGE = re.compile(r"^(\d+[smhdy])+$|^<unknown>$|^<invalid>$")
 STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|null|\[\])(?=: (?:must (?:contain unique|have exactly|only have a single)|only \[))', re.S)
+# An object in a cause about a workload kind: one server shows a Go struct, with all its fields.
+OBJECT = re.compile(
+    r"(^| is invalid: [^\[{]*?: )(Invalid|Unsupported|Duplicate) value: [{\[].*[}\]]"
+    r"(?=: (?:field is immutable|supported values: |must be 'RollingUpdate' or|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot)|$)",
+    re.S,
+)
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
 APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
@@ -24,7 +30,7 @@ MISSING = re.compile(r"( is missing in ')(\{.*\})(')", re.S)
 # What follows a rule's first syntax error is how ANTLR recovers from it.
 FURTHER = re.compile(r"(ERROR: <input>:\d+:\d+: Syntax error: .*?)\nERROR: <input>:.*", re.S)
 # The difference of two Go structs.
-DIFF = re.compile(r"\n@@ .*", re.S)
+DIFF = re.compile(r"\n(?:@@ .*)?\Z", re.S)
 PANIC = re.compile("internal error: interface conversion")
 ECHOED = re.compile(r'((?:resourceVersion|finalizers)\\*": ?\\*")\d+(\\*")')
 
@@ -41,7 +47,7 @@ class Names:
 
 def without_structs(message):
     """A Go struct with the names of its fields, as internal types are shown, is not compared."""
-    return STRUCT.sub(r"\1", message, count=1)
+    return OBJECT.sub(r"\1\2 value: <object>", STRUCT.sub(r"\1", message, count=1), count=1)
 
 
 class Normal:
@@ -105,6 +111,8 @@ class Normal:
             return "<age>"
         if key == "remainingItemCount":
             return value
+        if key == "message":
+            value = OBJECT.sub(r"\1\2 value: <object>", DIFF.sub("", value), count=1)
         return self.text(value)
 
     def text(self, text):
@@ -112,7 +120,6 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
-        text = DIFF.sub("", text)
         text = FURTHER.sub(r"\1", text)
         text = re.sub(r"\b_var\d+\b", "dyn", text)
         # Bindings of other runs name roles that are gone.
