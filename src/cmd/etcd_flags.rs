@@ -2,11 +2,13 @@
 
 use super::flags;
 use anyhow::{Context, anyhow};
-use clap::Args;
-use ferrokube_etcd::{EtcdConfig, EtcdTls, MigratedEtcd};
+use clap::{Args, ValueEnum};
+use ferrokube_etcd::{EtcdConfig, EtcdTls, MigratedEtcd, TlsSource};
 use ferrokube_pki::files;
 use ferrokube_server::DataDir;
+use ferrokube_server::registry::StorageMediaType;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bundled resources that kube-apiserver keeps below their group.
@@ -15,6 +17,26 @@ pub(crate) const PLACES: &[(&str, &str)] =
 
 /// File of the data directory with what was seen of etcd.
 const REMEMBERED: &str = "etcd-revision";
+
+/// Form of the values in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MediaType {
+    /// For all kinds
+    #[value(name = "application/json")]
+    Json,
+    /// For the kinds that kube-apiserver stores so
+    #[value(name = "application/vnd.kubernetes.protobuf")]
+    Protobuf,
+}
+
+impl From<MediaType> for StorageMediaType {
+    fn from(media_type: MediaType) -> Self {
+        match media_type {
+            MediaType::Json => Self::Json,
+            MediaType::Protobuf => Self::Protobuf,
+        }
+    }
+}
 
 /// etcd flags.
 #[derive(Debug, Args)]
@@ -27,7 +49,7 @@ pub(crate) struct EtcdFlags {
     /// CAs of etcd's certificates; required by https URLs
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     etcd_cafile: Option<PathBuf>,
-    /// Client certificate for etcd
+    /// Client certificate for etcd; reloaded on change, as its key and --etcd-cafile
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_keyfile"])]
     etcd_certfile: Option<PathBuf>,
     /// Key of --etcd-certfile
@@ -36,6 +58,9 @@ pub(crate) struct EtcdFlags {
     /// Prefix of the keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
+    /// Form in which objects are written to etcd; custom ones as JSON. Both are read
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = MediaType::Protobuf)]
+    storage_media_type: MediaType,
     /// Time between compactions of etcd's history, by one of its servers; 0: none
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = flags::duration)]
     etcd_compaction_interval: Duration,
@@ -52,6 +77,11 @@ impl EtcdFlags {
         &self.etcd_servers
     }
 
+    /// How values are written.
+    pub(crate) fn media_type(&self) -> StorageMediaType {
+        self.storage_media_type.into()
+    }
+
     /// Takes the URLs for those of something that is not etcd.
     pub(crate) fn forget(&mut self) {
         self.etcd_servers.clear();
@@ -59,12 +89,20 @@ impl EtcdFlags {
 
     /// Checks the flags and reads the files.
     pub(crate) fn config(&self, remembered: PathBuf) -> anyhow::Result<EtcdConfig> {
-        let (ca, certificate) = (self.etcd_cafile.as_ref(), self.etcd_certfile.as_ref());
+        let files = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile].map(Option::clone);
+        let has_files = files.iter().any(Option::is_some);
+        let read = move || {
+            let [ca, certificate, key] = files.each_ref().map(Option::as_ref);
+            read_tls(ca, certificate, key)
+        };
         Ok(EtcdConfig {
             servers: self.etcd_servers.clone(),
             prefix: self.etcd_prefix.trim_end_matches('/').to_owned(),
             places: PLACES,
-            tls: read_tls(ca, certificate, self.etcd_keyfile.as_ref())?,
+            tls: read()?,
+            tls_source: has_files.then(|| {
+                Arc::new(move || read().map_err(|error| format!("{error:#}"))) as TlsSource
+            }),
             compaction_interval: self.etcd_compaction_interval,
             remembered: Some(remembered),
         })

@@ -1,6 +1,6 @@
 //! `ferrokube migrate`: the state from a data directory into etcd, or back.
 
-use super::etcd_flags::{PLACES, read_tls};
+use super::etcd_flags::{MediaType, PLACES, read_tls};
 use super::flags::Profile;
 use super::progress::ProgressBar;
 use anyhow::{Context, bail};
@@ -37,6 +37,9 @@ pub(crate) struct MigrateFlags {
     /// Prefix of the keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
+    /// Form of the values in etcd; JSON for custom resources
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = MediaType::Protobuf)]
+    storage_media_type: MediaType,
     /// Resources that are copied from etcd, with all custom ones
     #[arg(long, value_enum, default_value_t = Profile::Kubernetes)]
     profile: Profile,
@@ -64,6 +67,8 @@ fn end(text: &str) -> Result<MigrationEnd, String> {
 
 /// Migrates, and prints what was done.
 pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
+    let media_type = flags.storage_media_type.into();
+    let codec = ferrokube_server::value_codec(&flags.profile.bundles(), media_type)?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let bar = ProgressBar::new("copying");
     let report = |done, total| bar.report(done, total, |keys| format!("{keys} keys"));
@@ -72,18 +77,18 @@ pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
             let etcd = etcd(flags, members)?;
             let journal = DataDir::locate(Some(from))?.join("store");
             let disk: Arc<dyn Io> = Arc::new(SystemDisk);
-            runtime.block_on(ferrokube_migrate::to_etcd(&disk, &journal, &etcd, &report))?
+            let copy = ferrokube_migrate::to_etcd(&disk, &journal, &etcd, &*codec, &report);
+            runtime.block_on(copy)?
         }
         (MigrationEnd::Etcd(members), MigrationEnd::Directory(to)) => {
             let etcd = etcd(flags, members)?;
-            let reader = ferrokube_server::value_reader(&flags.profile.bundles())?;
             // Held until the end.
             let held = DataDir::open(Some(to))?;
             let target = DirectoryTarget {
                 journal: held.join("store"),
                 unfinished: held.join("store.unfinished"),
             };
-            let copy = ferrokube_migrate::to_directory(&etcd, &reader, &target, &report);
+            let copy = ferrokube_migrate::to_directory(&etcd, &codec, &target, &report);
             let summary = runtime.block_on(copy)?;
             held.note_state()?;
             summary
@@ -103,6 +108,7 @@ fn etcd(flags: &MigrateFlags, members: &[String]) -> anyhow::Result<EtcdConfig> 
         prefix: flags.etcd_prefix.trim_end_matches('/').to_owned(),
         places: PLACES,
         tls: tls.context("cannot use the certificates for etcd")?,
+        tls_source: None,
         compaction_interval: Duration::ZERO,
         remembered: None,
     })

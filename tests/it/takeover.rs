@@ -44,6 +44,7 @@ async fn keys_of(etcd: &EtcdProcess) -> EtcdKeys {
         prefix: "/registry".to_owned(),
         places: &[],
         tls: EtcdTls::default(),
+        tls_source: None,
         compaction_interval: Duration::ZERO,
         remembered: None,
     };
@@ -111,24 +112,54 @@ fn is_of_definitions(path: &str) -> bool {
     path.contains("/customresourcedefinitions/") || path.contains("/widgets/")
 }
 
+/// Served as recorded; and after a write, which stores a definition as v1, still.
+async fn definitions_are_taken_over(admin: &Client, defined: &[StoredObject], keys: &EtcdKeys) {
+    let former =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("apiextensions.k8s.io/v1beta1");
+    let definition = defined.iter().find(|object| former(&object.bytes)).unwrap();
+    let is_taken_over = || async {
+        let (different, unserved) = compare(admin, defined).await;
+        match different.is_empty() && unserved.is_empty() {
+            true => Ok(()),
+            false => Err(format!("different: {different:?}, not served: {unserved:?}")),
+        }
+    };
+    wait_until("definitions are served as recorded", BOUND, is_taken_over).await;
+    let widgets = defined.iter().find(|object| object.path.contains("/widgets/")).unwrap();
+    let widget = json!({"apiVersion": widgets.object["apiVersion"], "kind": widgets.object["kind"],
+        "metadata": {"name": "made-after"}, "spec": {}});
+    let (collection, _) = widgets.path.rsplit_once('/').unwrap();
+    let made = admin.post(collection, &widget).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
+    assert_eq!(made.body["spec"]["size"], 3, "defaults of the definition");
+    let mut changed = admin.get(&definition.path).await.unwrap().body;
+    changed["metadata"]["labels"] = json!({"taken": "over"});
+    let written = admin.put(&definition.path, &changed).await.unwrap();
+    assert_eq!(written.status, 200, "{}", written.text);
+    let stored = stored(keys).await;
+    assert!(!former(&stored[&definition.key]), "it is stored as v1");
+    assert_eq!(written.body["spec"], definition.object["spec"]);
+    assert_eq!(admin.get(&widgets.path).await.unwrap().status, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_of_a_kube_apiserver_is_taken_over_and_handed_back() {
     for executable in EtcdProcess::executables() {
         let directory = tempfile::tempdir().unwrap();
         let etcd = EtcdProcess::start(&executable, &directory.path().join("etcd"));
         let keys = keys_of(&etcd).await;
-        let objects = recorded();
-        for StoredObject { key, bytes, .. } in &objects {
+        let (defined, objects): (Vec<StoredObject>, Vec<StoredObject>) =
+            recorded().into_iter().partition(|object| is_of_definitions(&object.path));
+        for StoredObject { key, bytes, .. } in defined.iter().chain(&objects) {
             keys.create(key, bytes.clone().into(), None).await.unwrap();
         }
         let server = start(&etcd, "kubernetes");
         let admin = server.admin().unwrap();
-        let (mut different, mut unserved) = compare(&admin, &objects).await;
+        let (mut different, unserved) = compare(&admin, &objects).await;
         different.retain(|path| !is_reconciled(path) && !is_blurred(path));
-        different.retain(|path| !is_of_definitions(path));
-        unserved.retain(|path| !is_of_definitions(path));
         assert!(different.is_empty(), "{different:#?}");
         assert!(unserved.is_empty(), "the profile serves all kinds of the record: {unserved:#?}");
+        definitions_are_taken_over(&admin, &defined, &keys).await;
         drop(server);
         // Handed back: what was not written is as it was, byte for byte.
         let now = stored(&keys).await;
@@ -137,7 +168,7 @@ async fn an_etcd_of_a_kube_apiserver_is_taken_over_and_handed_back() {
             .iter()
             .filter(is_same)
             .map(|object| object.path.as_str())
-            .filter(|path| !is_reconciled(path) && !is_of_definitions(path))
+            .filter(|path| !is_reconciled(path))
             .collect();
         assert!(changed.is_empty(), "{changed:#?}");
         // Kinds that are not served are left alone, and named once.

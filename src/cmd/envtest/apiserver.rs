@@ -56,9 +56,6 @@ struct UnusedApiserverFlags {
     /// Type of etcd's data
     #[arg(long, value_name = "TYPE")]
     storage_backend: Option<String>,
-    /// Encoding of what is stored
-    #[arg(long, value_name = "TYPE")]
-    storage_media_type: Option<String>,
     /// Cache reads
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     watch_cache: Option<bool>,

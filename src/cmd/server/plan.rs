@@ -93,7 +93,8 @@ pub(super) fn in_directory(
     };
     let storage = if setup.flags.etcd.is_used() {
         let engine = Arc::new(setup.flags.etcd.engine(&directory)?);
-        StorageConfig::Remote { engine, history_bytes: HISTORY_BYTES }
+        let media_type = setup.flags.etcd.media_type();
+        StorageConfig::Remote { engine, history_bytes: HISTORY_BYTES, media_type }
     } else {
         let config = match setup.flags.storage {
             Storage::Embedded => Config::embedded(directory.join("store")),

@@ -6,18 +6,25 @@ use super::{PATIENCE, wished};
 use crate::FERROKUBE;
 use ferrokube_etcd::testing::{EtcdGateway, EtcdProcess, PeerNetwork};
 use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
-use ferrokube_storage::Revision;
+use ferrokube_server::registry::StorageMediaType;
 use ferrokube_storage::remote::{FeedItem, RemoteChange, RemoteEngine};
 use ferrokube_storage::testing::JudgedEvent;
+use ferrokube_storage::{Revision, ValueCodec};
 use ferrokube_testkit::{Cluster, Launch, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+
+/// The form of values in etcd.
+static VALUES: LazyLock<Arc<dyn ValueCodec>> = LazyLock::new(|| {
+    ferrokube_server::value_codec(&[ferrokube_resources::bundle()], StorageMediaType::Protobuf)
+        .unwrap()
+});
 
 const PREFIX: &str = "/registry/configmaps/default/";
 const COMPACTION: Duration = Duration::from_millis(100);
@@ -61,6 +68,7 @@ impl EtcdHistory {
             prefix: "/registry".to_owned(),
             places: &[],
             tls: EtcdTls::default(),
+            tls_source: None,
             compaction_interval: Duration::ZERO,
             remembered: None,
         });
@@ -103,11 +111,13 @@ impl EtcdHistory {
 
 fn judged(change: &RemoteChange) -> Option<JudgedEvent> {
     let name = change.key.strip_prefix(PREFIX).filter(|name| name.starts_with(OWN))?;
+    let key = object_key(name);
     let text = change.value.as_ref().map(|value| {
-        let object: Value = serde_json::from_slice(value).unwrap();
+        let (value, _) = VALUES.read(&key, value).unwrap();
+        let object: Value = serde_json::from_slice(&value).unwrap();
         object["data"]["v"].as_str().unwrap().to_owned()
     });
-    Some(JudgedEvent { key: object_key(name), revision: change.revision, text })
+    Some(JudgedEvent { key, revision: change.revision, text })
 }
 
 /// Compacts to where the history was read, by whichever member answers.

@@ -8,11 +8,12 @@ use crate::proto::{
 use crate::remembered::Remembered;
 use futures::Stream;
 use http::uri::PathAndQuery;
+use parking_lot::RwLock;
 use prost::Message;
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataValue;
@@ -48,12 +49,17 @@ pub struct EtcdConfig {
     pub tls: EtcdTls,
     /// Time between compactions; zero: none from here.
     pub compaction_interval: Duration,
+    /// Reads [`Self::tls`] again, once a second; `None`: it stays.
+    pub tls_source: Option<TlsSource>,
     /// File in which the highest revision seen outlives the process; `None`: a restart forgets it.
     pub remembered: Option<PathBuf>,
 }
 
+/// Reads certificates. The error says why they cannot be used.
+pub type TlsSource = Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>;
+
 /// Contents of PEM files.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct EtcdTls {
     /// Authorities of the servers' certificates.
     pub ca: Option<Vec<u8>>,
@@ -111,7 +117,8 @@ pub(crate) struct EtcdConnection {
 
 struct Member {
     url: String,
-    channel: Channel,
+    /// For new connections; calls under way keep theirs.
+    channel: RwLock<Channel>,
     /// It has replied, and is of this cluster.
     is_known: AtomicBool,
 }
@@ -186,6 +193,16 @@ impl EtcdConnection {
             why.push_str(&format!("; to accept its state, remove {path} and start again"));
         }
         Status::data_loss(self.refused.get_or_init(|| why).as_str())
+    }
+
+    /// New connections use these certificates.
+    pub(crate) fn renew(&self, tls: &EtcdTls) -> Result<(), ConfigError> {
+        let channels = self.members.iter().map(|member| channel(&member.url, tls));
+        let channels = channels.collect::<Result<Vec<_>, _>>()?;
+        for (member, channel) in self.members.iter().zip(channels) {
+            *member.channel.write() = channel;
+        }
+        Ok(())
     }
 
     fn current(&self) -> (usize, &Member) {
@@ -357,6 +374,31 @@ pub(crate) struct MemberWatch {
     pub(crate) responses: Streaming<WatchResponse>,
 }
 
+/// Connects when first used.
+fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
+    let wrong = || ConfigError::Url(url.to_owned());
+    let mut endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(|_| wrong())?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    if url.starts_with("https://") {
+        let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+        if let Some((certificate, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(certificate, key));
+        }
+        endpoint = endpoint.tls_config(config).map_err(ConfigError::Tls)?;
+    } else if tls.identity.is_some() {
+        return Err(ConfigError::UnusedCertificate);
+    }
+    Ok(endpoint.connect_lazy())
+}
+
 impl Member {
     fn new(url: &str, tls: &EtcdTls) -> Result<Self, ConfigError> {
         let wrong = || ConfigError::Url(url.to_owned());
@@ -374,33 +416,15 @@ impl Member {
         if !is_secure && !is_local(host) {
             tracing::warn!(url, "all state, secrets included, goes to etcd unencrypted");
         }
-        let mut endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW);
-        if is_secure {
-            let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
-            let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
-            if let Some((certificate, key)) = &tls.identity {
-                config = config.identity(Identity::from_pem(certificate, key));
-            }
-            endpoint = endpoint.tls_config(config).map_err(ConfigError::Tls)?;
-        } else if tls.identity.is_some() {
-            return Err(ConfigError::UnusedCertificate);
-        }
         Ok(Self {
             url: url.to_owned(),
-            channel: endpoint.connect_lazy(),
+            channel: RwLock::new(channel(url, tls)?),
             is_known: AtomicBool::default(),
         })
     }
 
     fn grpc(&self) -> Grpc<Channel> {
-        Grpc::new(self.channel.clone())
+        Grpc::new(self.channel.read().clone())
             .max_decoding_message_size(MAX_RESPONSE)
             .max_encoding_message_size(MAX_RESPONSE)
     }

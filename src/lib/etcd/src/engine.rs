@@ -11,6 +11,7 @@ use crate::proto::{
     WatchProgressRequest, WatchRequestUnion,
 };
 use crate::remembered::{self, Remembered};
+use crate::renewal;
 use bytes::Bytes;
 use ferrokube_storage::remote::{BoxFuture, ProposalOutcome, RemoteEngine, RemoteFeed};
 use ferrokube_storage::{Guard, Key, Put, Revision, Txn, Write};
@@ -82,6 +83,9 @@ impl Etcd {
         });
         let mut tasks =
             vec![tokio::spawn(compaction::run(Arc::clone(&shared), config.compaction_interval))];
+        if let Some(source) = config.tls_source.clone() {
+            tasks.push(tokio::spawn(renewal::run(Arc::clone(&shared), source, config.tls.clone())));
+        }
         let remembered = config.remembered.clone();
         if let Some(path) = remembered.clone() {
             tasks.push(tokio::spawn(remembered::run(Arc::clone(&shared), path)));

@@ -12,7 +12,8 @@
 //!   too early, so there a marker is written instead, and its event awaited.
 //! - A call whose reply is lost is decided before it is sent again (`fence.rs`). Every reply must be
 //!   of one cluster whose revisions do not go back (`connection.rs`).
-//! - What was seen of etcd outlives the process (`remembered.rs`).
+//! - What was seen of etcd outlives the process (`remembered.rs`), and certificates may change
+//!   (`renewal.rs`).
 //! - Leases are shared, and history is compacted by one server at a time, both as by kube-apiserver
 //!   (`lease.rs`, `compaction.rs`).
 //! - `migrated.rs` adds to the revisions what a migration noted; `keys.rs` is what migrations use.
@@ -30,9 +31,10 @@ mod lease;
 mod migrated;
 mod proto;
 mod remembered;
+mod renewal;
 pub mod testing;
 
-pub use connection::{ConfigError, EtcdConfig, EtcdTls};
+pub use connection::{ConfigError, EtcdConfig, EtcdTls, TlsSource};
 pub use engine::Etcd;
 pub use keys::{CreateOutcome, EtcdKeys, EtcdPage, EtcdValue, PageStart};
 pub use migrated::{MigratedEtcd, MigrationNote};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ferrokube_etcd::{EtcdConfig, EtcdKeys, EtcdValue, MigrationNote};
 use ferrokube_storage::journal::io::SystemDisk;
 use ferrokube_storage::{
-    Config, JournalFiles, Key, Prefix, Put, Revision, Sidecar, Store, Ticket, Txn, ValueReader,
+    Config, JournalFiles, Key, Prefix, Put, Revision, Sidecar, Store, Ticket, Txn, ValueCodec,
     Write,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ pub struct DirectoryTarget {
 /// [`MigrateError`].
 pub async fn to_directory(
     etcd: &EtcdConfig,
-    reader: &Arc<dyn ValueReader>,
+    codec: &Arc<dyn ValueCodec>,
     target: &DirectoryTarget,
     report: Report<'_>,
 ) -> Result<MigrationSummary, MigrateError> {
@@ -47,7 +47,7 @@ pub async fn to_directory(
     let store = Store::open(config)?;
     let mut copy = EtcdCopy {
         keys: &keys,
-        reader: &**reader,
+        codec: &**codec,
         store: &store,
         leases: HashMap::new(),
         tickets: Vec::new(),
@@ -149,7 +149,7 @@ fn compare(journal: &Path, expected: StateDigest) -> Result<(), MigrateError> {
 /// One pass over etcd.
 struct EtcdCopy<'a> {
     keys: &'a EtcdKeys,
-    reader: &'a dyn ValueReader,
+    codec: &'a dyn ValueCodec,
     store: &'a Store,
     /// Time left, once read.
     leases: HashMap<i64, Option<Duration>>,
@@ -186,11 +186,11 @@ impl EtcdCopy<'_> {
             version(&mut self.versions, &found);
         }
         let Some(text) = &found.key else { return Ok(()) };
-        let Some(key) = store_key(self.reader, text) else {
+        let Some(key) = store_key(self.codec, text) else {
             *self.unserved.entry(resource(text)).or_default() += 1;
             return Ok(());
         };
-        match self.reader.read(&key, &found.value) {
+        match self.codec.read(&key, &found.value) {
             Ok((value, sidecar)) => self.put(key, value, sidecar, found.lease).await,
             Err(why) => {
                 let first = self.unreadable.take();
@@ -244,8 +244,8 @@ impl EtcdCopy<'_> {
 }
 
 /// The key of an object that is served.
-fn store_key(reader: &dyn ValueReader, text: &str) -> Option<Key> {
-    let prefix = reader.prefix(text)?;
+fn store_key(codec: &dyn ValueCodec, text: &str) -> Option<Key> {
+    let prefix = codec.prefix(text)?;
     let resource = prefix.strip_prefix("/registry/")?.trim_end_matches('/');
     let rest = text.strip_prefix(prefix)?;
     let (namespace, name) = match rest.split_once('/') {

@@ -6,7 +6,7 @@ use crate::{MigrationSummary, Report};
 use bytes::Bytes;
 use ferrokube_etcd::{CreateOutcome, EtcdConfig, EtcdKeys, MigrationNote};
 use ferrokube_storage::journal::io::Io;
-use ferrokube_storage::{JournalFiles, JournalState, OpenError, StoredEntry};
+use ferrokube_storage::{JournalFiles, JournalState, OpenError, StoredEntry, ValueCodec};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 /// Writes under way. etcd syncs those together that arrive together.
 const CONCURRENT: usize = 64;
 
-/// Copies the state of a journal's directory into etcd. To be called within a runtime.
+/// Copies the state of a journal's directory into etcd, in the form of its servers. To be called
+/// within a runtime.
 ///
 /// # Errors
 /// [`MigrateError`].
@@ -25,6 +26,7 @@ pub async fn to_etcd(
     io: &Arc<dyn Io>,
     journal: &Path,
     etcd: &EtcdConfig,
+    codec: &dyn ValueCodec,
     report: Report<'_>,
 ) -> Result<MigrationSummary, MigrateError> {
     let cannot = |source| OpenError::Io { what: "lock", path: journal.to_owned(), source };
@@ -34,9 +36,9 @@ pub async fn to_etcd(
     let keys = EtcdKeys::new(etcd)?;
     let target = format!("{} in etcd", etcd.prefix);
     enter(&keys, &target, &journal.display().to_string()).await?;
-    let present = copy(&keys, &state, report).await?;
+    let present = copy(&keys, &state, codec, report).await?;
     remove_others(&keys, &state).await?;
-    let expected = digest(&state);
+    let expected = digest(&state, codec);
     let (found, revision) = read_back(&keys, &state).await?;
     if found != expected {
         let (source_hash, copy) = (expected.to_string(), found.to_string());
@@ -79,15 +81,16 @@ async fn enter(keys: &EtcdKeys, target: &str, source: &str) -> Result<(), Migrat
     keys.note_migration(&note).await.map_err(MigrateError::Etcd)
 }
 
-fn value(entry: &StoredEntry) -> Bytes {
-    entry.entry.value().concat().into()
+/// As it is to be in etcd.
+fn value(codec: &dyn ValueCodec, entry: &StoredEntry) -> Bytes {
+    codec.write(&entry.entry.key, &entry.entry.value().concat().into())
 }
 
 /// Those that do not expire.
-fn digest(state: &JournalState) -> StateDigest {
+fn digest(state: &JournalState, codec: &dyn ValueCodec) -> StateDigest {
     let mut digest = StateDigest::default();
     for (key, entry) in state.entries.iter().filter(|(_, entry)| entry.ttl.is_none()) {
-        digest.add(key.as_str().as_bytes(), &value(entry));
+        digest.add(key.as_str().as_bytes(), &value(codec, entry));
     }
     digest
 }
@@ -96,13 +99,14 @@ fn digest(state: &JournalState) -> StateDigest {
 async fn copy(
     keys: &EtcdKeys,
     state: &JournalState,
+    codec: &dyn ValueCodec,
     report: Report<'_>,
 ) -> Result<u64, MigrateError> {
     let (done, present) = (AtomicU64::new(0), AtomicU64::new(0));
     let total = state.entries.len() as u64;
     let copies = state.entries.iter().map(async |(key, entry)| {
         if entry.ttl != Some(Duration::ZERO) {
-            let wanted = value(entry);
+            let wanted = value(codec, entry);
             let outcome = keys.create(key.as_str(), wanted.clone(), entry.ttl).await?;
             match outcome {
                 CreateOutcome::Created => {}

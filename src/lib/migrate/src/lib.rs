@@ -13,8 +13,8 @@
 //! - What expires keeps its time.
 //! - At the end all of the target is read, and compared with the source by count and hash.
 //!
-//! The source stays as it is. Values are copied into etcd as they are, and from etcd in the form
-//! of this server; kinds that it does not serve are left, and reported.
+//! The source stays as it is. Values are copied into etcd in the form of its servers, and from etcd
+//! in that of the embedded store; kinds that it does not serve are left, and reported.
 
 mod digest;
 mod directory;

@@ -19,6 +19,7 @@ mod failure;
 mod ids;
 pub mod informer;
 pub mod local;
+mod master_leases;
 mod meta;
 mod name;
 mod noop;
@@ -37,6 +38,7 @@ pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
 pub use informer::{Informer, InformerBatch, Notice};
 pub use local::Local;
+pub use master_leases::MasterLeases;
 pub use noop::is_same_content;
 pub use pipeline::{
     Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, decode_mutated,
@@ -46,4 +48,4 @@ pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
     caught_up,
 };
-pub use stored::StoredValues;
+pub use stored::{StorageMediaType, StoredValues};

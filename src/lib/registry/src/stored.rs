@@ -8,40 +8,96 @@ use crate::meta;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
-use ferrokube_apimachinery::protobuf::Messages;
+use ferrokube_apimachinery::protobuf::{MAGIC, Messages};
 use ferrokube_resource::{Definition, DefinitionVersion};
-use ferrokube_storage::{Key, Sidecar, ValueReader};
+use ferrokube_storage::{Key, Sidecar, ValueCodec};
 use std::sync::Arc;
 
-/// Start of a value in protobuf.
-const PROTOBUF: &[u8] = b"k8s\0";
+/// Groups that kube-apiserver stores as JSON, by the two servers that it delegates to.
+const JSON_GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
-/// Reads the stored values of the catalog's resources, and of custom resources that it does not
-/// know yet. JSON and protobuf.
+/// Prefix of [`crate::MasterLeases`]; their values are Endpoints, but have no name.
+pub(crate) const MASTER_LEASES: &str = "masterleases";
+/// Prefix of Endpoints.
+const ENDPOINTS: &str = "services/endpoints";
+
+/// Form in which objects of bundled kinds are stored. Both are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageMediaType {
+    /// `application/json`
+    Json,
+    /// `application/vnd.kubernetes.protobuf`: kube-apiserver's default. JSON where it has JSON, and
+    /// for what protobuf cannot tell apart, such as an empty list from none.
+    #[default]
+    Protobuf,
+}
+
+/// Reads and writes the stored values of the catalog's resources, and of custom resources that it
+/// does not know yet. JSON and protobuf.
 pub struct StoredValues {
     catalog: Arc<Catalog>,
     messages: Arc<Messages>,
+    media_type: StorageMediaType,
 }
 
 impl StoredValues {
-    /// The catalog has the bundled resources, whose messages these are.
-    pub fn new(catalog: Arc<Catalog>, messages: Arc<Messages>) -> Self {
-        Self { catalog, messages }
+    /// The catalog has the bundled resources, whose messages these are. They are written in this
+    /// form.
+    pub fn new(
+        catalog: Arc<Catalog>,
+        messages: Arc<Messages>,
+        media_type: StorageMediaType,
+    ) -> Self {
+        Self { catalog, messages, media_type }
+    }
+
+    fn owner(&self, key: &Key) -> Option<Arc<Definition>> {
+        self.catalog.at_prefix(owner_prefix(resource(key)))
     }
 
     /// As written. Errors do not quote the value.
     fn parse(&self, owner: Option<&Definition>, value: &[u8]) -> Result<Document, String> {
-        if !value.starts_with(PROTOBUF) {
+        if !value.starts_with(MAGIC) {
             let decoded = json::read(value).map_err(|_| "it is not a JSON object")?;
             return Ok(decoded.document);
         }
         let (api_version, kind) = Messages::type_of(value).map_err(|_| "it is malformed")?;
         let message = owner
-            .and_then(|owner| version_of(owner, &api_version, &kind))
+            .and_then(|owner| {
+                let former = || former_version(owner, &api_version, &kind);
+                version_of(owner, &api_version, &kind).or_else(former)
+            })
             .and_then(|version| version.message.as_deref())
             .ok_or("its kind has no protobuf message here")?;
         Ok(self.messages.read(message, value).map_err(|_| "it is malformed")?)
     }
+
+    /// In protobuf, as far as that holds the object; `None` if it is to be JSON.
+    fn encoded(&self, owner: &Definition, object: &Document) -> Option<Vec<u8>> {
+        let is_json = self.media_type == StorageMediaType::Json
+            || owner.dialect.has_epochs()
+            || JSON_GROUPS.contains(&owner.group.as_str());
+        let version = version_of(owner, object.api_version(), object.kind());
+        let message = version.filter(|_| !is_json)?.message.as_deref()?;
+        self.messages.write(message, object).ok()
+    }
+
+    /// [`Self::encoded`], if an object that is read from it is the same.
+    fn encoded_exactly(&self, owner: &Arc<Definition>, object: &Document) -> Option<Vec<u8>> {
+        let value = self.encoded(owner, object)?;
+        let read = in_form(owner, self.parse(Some(owner), &value).ok()?).ok()?;
+        (read == *object).then_some(value)
+    }
+}
+
+/// The part of a key that names its resource.
+fn resource(key: &Key) -> &str {
+    key.prefix().trim_start_matches("/registry/").trim_end_matches('/')
+}
+
+/// Prefix of the kind of the values at a prefix.
+fn owner_prefix(prefix: &str) -> &str {
+    if prefix == MASTER_LEASES { ENDPOINTS } else { prefix }
 }
 
 /// The version of a definition that an object is of.
@@ -62,9 +118,23 @@ fn version_index(owner: &Definition, api_version: &str, kind: &str) -> Option<us
     (0..owner.versions.len()).find(is_own)
 }
 
+/// The storage version, whose fields the objects of this version have.
+fn former_version<'a>(
+    owner: &'a Definition,
+    api_version: &str,
+    kind: &str,
+) -> Option<&'a DefinitionVersion> {
+    let version = api_version.strip_prefix(owner.group.as_str())?.strip_prefix('/')?;
+    let is_former = kind == owner.kind && owner.policy.former_versions.contains(&version);
+    owner.versions.get(owner.storage_version).filter(|_| is_former)
+}
+
 /// What another writer wrote, as this server would have written it.
 fn in_form(owner: &Arc<Definition>, mut object: Document) -> Result<Document, String> {
     if version_index(owner, object.api_version(), object.kind()).is_none() {
+        if former_version(owner, object.api_version(), object.kind()).is_some() {
+            object.set(&["apiVersion"], owner.gvk(owner.storage_version).api_version());
+        }
         owner.hooks.restore_former(&mut object);
     }
     if let Some(version) = version_index(owner, object.api_version(), object.kind()) {
@@ -89,13 +159,13 @@ fn drop_empty_members(object: &mut Document) {
     }
 }
 
-impl ValueReader for StoredValues {
+impl ValueCodec for StoredValues {
     fn prefix<'a>(&self, key: &'a str) -> Option<&'a str> {
         let start = "/registry/".len();
         let rest = key.strip_prefix("/registry/")?;
         let first = rest.find('/')?;
         let second = rest[first + 1..].find('/').map(|at| first + 1 + at);
-        let is_stored = |end: usize| self.catalog.at_prefix(&rest[..end]).is_some();
+        let is_stored = |end: usize| self.catalog.at_prefix(owner_prefix(&rest[..end])).is_some();
         // Custom resources are below their group, whose name has a dot.
         let is_custom = |_: &usize| rest[..first].contains('.');
         let end = second
@@ -105,24 +175,33 @@ impl ValueReader for StoredValues {
     }
 
     fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String> {
-        let prefix = key.prefix().trim_start_matches("/registry/").trim_end_matches('/');
-        let owner = self.catalog.at_prefix(prefix);
+        let owner = self.owner(key);
         let mut object = self.parse(owner.as_deref(), value)?;
         if object.kind().is_empty() || object.api_version().is_empty() {
             return Err("it has no kind".to_owned());
         }
-        if object.name() != key.name() || object.namespace() != key.namespace().unwrap_or_default()
-        {
+        let is_of_key = || {
+            object.name() == key.name() && object.namespace() == key.namespace().unwrap_or_default()
+        };
+        if resource(key) != MASTER_LEASES && !is_of_key() {
             return Err("it is an object of another name".to_owned());
         }
         object.remove(&["metadata", "resourceVersion"]);
         // Custom objects may have been written under any schema: they are decoded at each read.
         let bundled = owner.filter(|owner| !owner.dialect.has_epochs());
         let (mut bytes, mut layout) = json::write(&object);
-        let stale = value.strip_suffix(b"\n").unwrap_or(value) != bytes;
-        if let (true, Some(owner)) = (stale, &bundled) {
-            object = in_form(owner, object)?;
-            (bytes, layout) = json::write(&object);
+        let mut stale = value.strip_suffix(b"\n").unwrap_or(value) != bytes;
+        if let Some(owner) = &bundled {
+            stale |= version_index(owner, object.api_version(), object.kind()).is_none();
+            if stale {
+                object = in_form(owner, object)?;
+                (bytes, layout) = json::write(&object);
+            }
+            // Whether this server would write something else.
+            stale = match value.starts_with(MAGIC) {
+                true => self.encoded(owner, &object).is_none_or(|own| own[..] != value[..]),
+                false => stale || self.encoded_exactly(owner, &object).is_some(),
+            };
         }
         let sidecar = Sidecar {
             marks: layout.marks(),
@@ -133,5 +212,13 @@ impl ValueReader for StoredValues {
             stale,
         };
         Ok((bytes.into(), sidecar))
+    }
+
+    fn write(&self, key: &Key, value: &Bytes) -> Bytes {
+        let owner = self.owner(key).filter(|_| self.media_type != StorageMediaType::Json);
+        let Some((owner, decoded)) = owner.zip(json::read(value).ok()) else {
+            return value.clone();
+        };
+        self.encoded_exactly(&owner, &decoded.document).map_or_else(|| value.clone(), Bytes::from)
     }
 }

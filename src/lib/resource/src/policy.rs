@@ -44,6 +44,9 @@ pub struct Policy {
     pub create_on_update: bool,
     /// A PUT without a resourceVersion is an unconditional update.
     pub unconditional_update: bool,
+    /// Other versions of the group in which kube-apiserver stores objects, with the fields of the
+    /// storage version.
+    pub former_versions: &'static [&'static str],
     /// Validating even a small object may take long: writes are computed off the worker threads.
     pub computes_long: bool,
     /// `metadata.generation` is maintained: 1 on create, +1 when anything but metadata and status
@@ -90,6 +93,7 @@ impl Policy {
         selects_namespace: true,
         create_on_update: false,
         unconditional_update: true,
+        former_versions: &[],
         computes_long: false,
         counts_generation: false,
         counts_annotations: false,

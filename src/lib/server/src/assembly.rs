@@ -27,10 +27,10 @@ use ferrokube_controlplane::aggregator::{
 use ferrokube_controlplane::{ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route};
 use ferrokube_pki::Pki;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
-use ferrokube_registry::{Catalog, ComputedResource, Registry, StoredValues};
+use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
 use ferrokube_schema::Schema;
-use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueReader};
+use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueCodec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,8 +123,8 @@ pub(crate) fn open(
                 let open = move || open_local(config, environment, directory);
                 (Some(scope.spawn(open)), None)
             }
-            StorageConfig::Remote { engine, history_bytes } => {
-                (None, Some((engine, history_bytes)))
+            StorageConfig::Remote { engine, history_bytes, media_type } => {
+                (None, Some((engine, history_bytes, media_type)))
             }
         };
         let served = scope.spawn(|| -> Result<_, BuildError> {
@@ -139,10 +139,10 @@ pub(crate) fn open(
         directory.finish()?;
         let pki = Pki::open(&directory.join("pki")).map_err(InputError::from)?;
         let (served, policy) = served.join().map_err(|_| panicked("parsing the kinds"))??;
-        let attached = remote.map(|(engine, history_bytes)| {
-            let reader = Arc::new(stored_values(&served));
+        let attached = remote.map(|(engine, history_bytes, media_type)| {
+            let codec = Arc::new(stored_values(&served, media_type));
             // The runtime's other threads do it.
-            let attach = attach(engine, reader, history_bytes);
+            let attach = attach(engine, codec, history_bytes);
             scope.spawn(move || runtime.block_on(attach))
         });
         let mut stores = local.into_iter().chain(attached);
@@ -152,27 +152,31 @@ pub(crate) fn open(
     })
 }
 
-/// Reads the stored values of these bundles' kinds, and of custom resources; for migrations.
+/// Reads and writes the stored values of these bundles' kinds, and of custom resources; for
+/// migrations.
 ///
 /// # Errors
 /// The bundles do not fit together.
-pub fn value_reader(bundles: &[Bundle]) -> Result<Arc<dyn ValueReader>, BuildError> {
-    Ok(Arc::new(stored_values(&ferrokube_resources::compose(bundles)?)))
+pub fn value_codec(
+    bundles: &[Bundle],
+    media_type: StorageMediaType,
+) -> Result<Arc<dyn ValueCodec>, BuildError> {
+    Ok(Arc::new(stored_values(&ferrokube_resources::compose(bundles)?, media_type)))
 }
 
-/// Values of remote engines are read as their kinds say.
-fn stored_values(served: &Composition) -> StoredValues {
+/// Values of remote engines have the form that their kinds say.
+fn stored_values(served: &Composition, media_type: StorageMediaType) -> StoredValues {
     let catalog = Arc::new(Catalog::default());
     served.definitions.iter().for_each(|definition| catalog.put(Arc::clone(definition)));
-    StoredValues::new(catalog, Arc::clone(&served.messages))
+    StoredValues::new(catalog, Arc::clone(&served.messages), media_type)
 }
 
 async fn attach(
     engine: Arc<dyn RemoteEngine>,
-    reader: Arc<StoredValues>,
+    codec: Arc<StoredValues>,
     history_bytes: usize,
 ) -> Result<Store, BuildError> {
-    let store = Store::attach(engine, reader, history_bytes, Environment::default()).await;
+    let store = Store::attach(engine, codec, history_bytes, Environment::default()).await;
     store.map_err(BuildError::Storage)
 }
 

@@ -2,6 +2,7 @@
 
 use ferrokube_admission::webhook::WebhookCredentials;
 use ferrokube_pki::{ADMIN_LIFETIME, Subject};
+use ferrokube_registry::StorageMediaType;
 use ferrokube_serve::reload::TlsFiles;
 use ferrokube_serve::{ListenerLimits, TlsPolicy};
 use ferrokube_storage::{Config, Engine, Environment, RemoteEngine};
@@ -69,6 +70,8 @@ pub enum StorageConfig {
         engine: Arc<dyn RemoteEngine>,
         /// Bound of the history in memory, in bytes: there is no journal with older events.
         history_bytes: usize,
+        /// How objects are written there.
+        media_type: StorageMediaType,
     },
 }
 

@@ -39,7 +39,7 @@ pub mod running;
 pub mod static_tokens;
 pub mod token_keys;
 
-pub use assembly::{AUDIT_RESERVE, value_reader};
+pub use assembly::{AUDIT_RESERVE, value_codec};
 pub use builder::{ControlPlane, ControlPlaneBuilder, ServerContext, StoreContext};
 pub use config::{
     AggregationConfig, AuthenticatorKind, FrontProxyConfig, ListenerConfig, ServiceAccountConfig,

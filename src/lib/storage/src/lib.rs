@@ -37,7 +37,7 @@ pub use entry::{CheckedEpoch, Entry, Sidecar};
 pub use journal::files::{JournalFile, JournalFiles, JournalState, StoredEntry};
 pub use key::{Key, KeyError, Prefix, Revision, is_key_segment};
 pub use log::ReadLimit;
-pub use remote::{RemoteEngine, Unavailable, ValueReader};
+pub use remote::{RemoteEngine, Unavailable, ValueCodec};
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
 pub use store::{Confirmation, History, Store, Ticket, Turn};

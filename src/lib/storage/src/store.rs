@@ -12,7 +12,7 @@ use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Published};
-use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueReader};
+use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::turns::{Acquired, KeyTurns, TurnHandoff};
@@ -217,7 +217,7 @@ impl Store {
     /// [`OpenError::Remote`].
     pub async fn attach(
         engine: Arc<dyn RemoteEngine>,
-        reader: Arc<dyn ValueReader>,
+        codec: Arc<dyn ValueCodec>,
         history_bytes: usize,
         parts: Environment,
     ) -> Result<Self, OpenError> {
@@ -225,7 +225,7 @@ impl Store {
         let published =
             Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let core = remote::core(published, &parts);
-        let remote = Remote::open(Arc::clone(&core), engine, reader).await?;
+        let remote = Remote::open(Arc::clone(&core), engine, codec).await?;
         Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: Some(remote) })))
     }
 

@@ -4,7 +4,7 @@ use crate::support::TestServer;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::Rbac;
 use ferrokube_controlplane::FeatureSettings;
-use ferrokube_registry::{Catalog, StoredValues};
+use ferrokube_registry::{Catalog, StorageMediaType, StoredValues};
 use ferrokube_storage::testing::{SharedClient, SharedEngine};
 use ferrokube_storage::{Environment, Store};
 use std::sync::Arc;
@@ -21,7 +21,11 @@ async fn connected(client: SharedClient, identity: &str) -> TestServer {
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    let reader = Arc::new(StoredValues::new(catalog, ferrokube_resources::messages()));
+    let reader = Arc::new(StoredValues::new(
+        catalog,
+        ferrokube_resources::messages(),
+        StorageMediaType::Protobuf,
+    ));
     let store =
         Store::attach(Arc::new(client), reader, 64 << 20, Environment::default()).await.unwrap();
     let identity = identity.to_owned();

@@ -25,6 +25,7 @@ fn config(url: &str) -> EtcdConfig {
         prefix: "/registry".to_owned(),
         places: &[],
         tls: EtcdTls::default(),
+        tls_source: None,
         compaction_interval: Duration::ZERO,
         remembered: None,
     }

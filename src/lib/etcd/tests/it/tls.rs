@@ -8,6 +8,7 @@ use ferrokube_storage::remote::{FeedItem, RemoteEngine};
 use ferrokube_storage::testing::{commit, create, key, text, write};
 use ferrokube_storage::{CommitError, Prefix};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const CLIENT: Subject<'static> = Subject { common_name: "ferrokube", organizations: &[] };
@@ -111,6 +112,63 @@ async fn certificates_that_are_wrong_are_named() {
         }
         // Connections that are there go on.
         commit(&store, write(&key("configmaps", "ns", "a"), "2")).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_the_client_are_replaced_while_it_runs() {
+    for executable in EtcdProcess::executables() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [first, second] = directories.each_ref().map(|it| Authorities::new(it.path()));
+        let pair = first.serving("127.0.0.1", HOUR);
+        let mut etcd = first.start(&executable, &pair);
+        let files = Arc::new(Mutex::new((Ok(first.tls()), 0)));
+        let source = Arc::clone(&files);
+        let config = EtcdConfig {
+            tls: first.tls(),
+            tls_source: Some(Arc::new(move || {
+                let mut files = source.lock().unwrap();
+                files.1 += 1;
+                files.0.clone()
+            })),
+            ..config(&etcd.url())
+        };
+        let store = attach_with(&config).await;
+        let object = key("configmaps", "ns", "a");
+        commit(&store, create(&object, "1")).await.unwrap();
+        // It trusts only the other authority from now on, and has its certificate.
+        let authority = |of: &Authorities| std::fs::read(of.directory.join("client-ca.crt"));
+        std::fs::write(first.directory.join("client-ca.crt"), authority(&second).unwrap()).unwrap();
+        first.install(&second.serving("127.0.0.1", HOUR));
+        etcd.restart();
+        soon(async {
+            while store.trouble().is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let mismatched = EtcdTls {
+            identity: first
+                .tls()
+                .identity
+                .zip(second.tls().identity)
+                .map(|(one, other)| (one.0, other.1)),
+            ..second.tls()
+        };
+        for unusable in [Err("they are being written".to_owned()), Ok(mismatched)] {
+            *files.lock().unwrap() = (unusable, 0);
+            soon(async {
+                while files.lock().unwrap().1 < 2 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+            assert!(store.barrier().unwrap().await.is_err());
+        }
+        *files.lock().unwrap() = (Ok(second.tls()), 0);
+        until_written(&store, || write(&object, "2")).await;
+        soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
+        assert_eq!(text(&store.get(&object).unwrap()), "2");
     }
 }
 

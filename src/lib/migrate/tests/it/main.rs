@@ -7,7 +7,7 @@ use ferrokube_migrate::{DirectoryTarget, MigrateError, MigrationSummary, to_dire
 use ferrokube_storage::journal::io::{Io, SystemDisk};
 use ferrokube_storage::testing::{TextValues, commit, create, delete, key, put, text, write};
 use ferrokube_storage::{
-    Config, Environment, OpenError, Prefix, Put, Revision, Store, Txn, ValueReader, WatchError,
+    Config, Environment, OpenError, Prefix, Put, Revision, Store, Txn, ValueCodec, WatchError,
     Write,
 };
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ fn config(url: &str) -> EtcdConfig {
         prefix: "/registry".to_owned(),
         places: &[("/secrets/", "/elsewhere.io/secrets/")],
         tls: EtcdTls::default(),
+        tls_source: None,
         compaction_interval: Duration::ZERO,
         remembered: None,
     }
@@ -35,7 +36,7 @@ async fn attach(config: &EtcdConfig) -> Result<Store, OpenError> {
 }
 
 async fn into_etcd(journal: &Path, etcd: &EtcdConfig) -> Result<MigrationSummary, MigrateError> {
-    to_etcd(&disk(), journal, etcd, &|_, _| {}).await
+    to_etcd(&disk(), journal, etcd, &TextValues, &|_, _| {}).await
 }
 
 fn target(journal: &Path) -> DirectoryTarget {
@@ -46,8 +47,8 @@ fn target(journal: &Path) -> DirectoryTarget {
 }
 
 async fn from_etcd(etcd: &EtcdConfig, journal: &Path) -> Result<MigrationSummary, MigrateError> {
-    let reader: Arc<dyn ValueReader> = Arc::new(TextValues);
-    to_directory(etcd, &reader, &target(journal), &|_, _| {}).await
+    let codec: Arc<dyn ValueCodec> = Arc::new(TextValues);
+    to_directory(etcd, &codec, &target(journal), &|_, _| {}).await
 }
 
 /// A store with some values, one of which expires.
@@ -169,7 +170,8 @@ async fn an_unfinished_migration_is_continued_and_no_server_starts_on_it() {
         keys.note_migration(&note(Path::new("/elsewhere"))).await.unwrap();
         assert!(matches!(into_etcd(&journal, &etcd).await, Err(MigrateError::OtherSource { .. })));
         keys.note_migration(&note(&journal)).await.unwrap();
-        let whole = put(&key("configmaps", "ns", "n1"), "1").value;
+        let whole = put(&key("configmaps", "ns", "n1"), "1");
+        let whole = TextValues.write(&whole.key, &whole.value);
         keys.create("/registry/configmaps/ns/n1", whole, None).await.unwrap();
         keys.create("/registry/configmaps/ns/n2", "old".into(), None).await.unwrap();
         keys.create("/registry/configmaps/ns/n7", "deleted".into(), None).await.unwrap();

@@ -13,6 +13,7 @@ mod patch;
 mod races;
 mod remote;
 mod shared;
+mod stored_forms;
 mod support;
 mod update;
 mod watch;

@@ -2,26 +2,30 @@
 
 use crate::support::*;
 use base64::Engine;
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::json;
-use ferrokube_registry::{Catalog, Deleted, ListOptions, StoredValues, VersionMatch};
+use ferrokube_registry::{
+    Catalog, Deleted, ListOptions, StorageMediaType, StoredValues, VersionMatch,
+};
 use ferrokube_resource::{Definition, Dialect, Hooks};
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_storage::testing::{SharedClient, SharedEngine, SharedFault};
-use ferrokube_storage::{Environment, Key, Prefix, Store, ValueReader};
+use ferrokube_storage::{Environment, Key, Prefix, Store, ValueCodec};
 use std::sync::Arc;
 
-fn reader() -> StoredValues {
+fn codec(media_type: StorageMediaType) -> StoredValues {
     let catalog = Arc::new(Catalog::default());
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    StoredValues::new(catalog, ferrokube_resources::messages())
+    StoredValues::new(catalog, ferrokube_resources::messages(), media_type)
 }
 
 async fn server(client: &SharedClient) -> TestRegistry {
-    let (engine, reader) = (Arc::new(client.clone()), Arc::new(reader()));
-    let store = Store::attach(engine, reader, 64 << 20, Environment::default()).await.unwrap();
+    let engine = Arc::new(client.clone());
+    let codec = Arc::new(codec(StorageMediaType::Protobuf));
+    let store = Store::attach(engine, codec, 64 << 20, Environment::default()).await.unwrap();
     TestRegistry::over(store)
 }
 
@@ -41,8 +45,8 @@ async fn servers_read_each_others_writes() {
     let (engine, _, [one, other]) = two().await;
     let made = one.post(CONFIGMAPS, configmap("a", "1")).await.unwrap();
     assert_eq!(other.get(CONFIGMAPS, "a").await.unwrap(), made, "the same to the byte");
-    let stored = String::from_utf8(engine.value(&object_key("a")).unwrap().to_vec()).unwrap();
-    assert!(!stored.contains("resourceVersion"), "{stored}");
+    let stored = engine.value(&object_key("a")).unwrap();
+    assert!(stored.starts_with(b"k8s\0"), "as kube-apiserver stores it: {stored:?}");
     let [here, there] = [&one, &other].map(|server| {
         let entry = server.registry.store().get(&object_key("a")).unwrap();
         (entry.bytes.clone(), entry.sidecar.clone())
@@ -193,7 +197,7 @@ async fn faults_of_the_storage_have_a_status() {
 
 #[test]
 fn values_of_others_are_brought_into_form() {
-    let reader = reader();
+    let reader = codec(StorageMediaType::Json);
     for (key, prefix) in [
         ("/registry/configmaps/ns/a", Some("/registry/configmaps/")),
         ("/registry/namespaces/a", Some("/registry/namespaces/")),
@@ -234,7 +238,7 @@ fn values_of_others_are_brought_into_form() {
 /// Values recorded from a real kube-apiserver's etcd, and what it served for them.
 #[test]
 fn values_of_kube_apiserver_are_served_as_by_it() {
-    let reader = reader();
+    let reader = codec(StorageMediaType::Protobuf);
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for line in include_str!("../fixtures/registry.jsonl").lines() {
         let recorded = json::read(line.as_bytes()).unwrap().document;
@@ -249,8 +253,13 @@ fn values_of_kube_apiserver_are_served_as_by_it() {
             None => (None, rest),
         };
         let key = Prefix::new(resource).unwrap().key(namespace, name).unwrap();
+        let value = Bytes::from(value);
         let (bytes, sidecar) =
-            reader.read(&key, &value.into()).unwrap_or_else(|why| panic!("{text}: {why}"));
+            reader.read(&key, &value).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let own = reader.write(&key, &bytes);
+        assert_eq!(own.starts_with(b"k8s\0"), value.starts_with(b"k8s\0"), "{text}");
+        let (again, of_own) = reader.read(&key, &own).unwrap();
+        assert_eq!((&again, of_own.stale), (&bytes, false), "{text}");
         let mut expected =
             Document::from_value(recorded.get(&["object"]).unwrap().clone()).unwrap();
         let shown = expected.meta("resourceVersion").to_owned();

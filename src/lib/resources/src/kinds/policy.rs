@@ -82,6 +82,8 @@ fn body(storage: &'static str, kind: PolicyKind) -> KindBody {
         policy: Policy {
             metadata_rules: MetadataRules::Object,
             subresource_metadata_rules: MetadataRules::Nothing,
+            // It stores mutating ones so to this day.
+            former_versions: &["v1beta1", "v1alpha1"],
             computes_long: true,
             counts_generation: true,
             finalizer_domain: FinalizerDomain::Optional,

@@ -41,6 +41,8 @@ fn body(storage: &'static str, has_actions: bool) -> KindBody {
         storage: Some(storage),
         policy: Policy {
             metadata_rules: MetadataRules::Object,
+            // It stores mutating ones so to this day.
+            former_versions: &["v1beta1", "v1alpha1"],
             counts_generation: true,
             finalizer_domain: FinalizerDomain::Optional,
             unconditional_update: false,

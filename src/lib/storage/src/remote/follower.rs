@@ -64,7 +64,7 @@ impl Remote {
     }
 
     fn key(&self, text: &str) -> Option<Key> {
-        let Some(prefix) = self.reader.prefix(text) else {
+        let Some(prefix) = self.codec.prefix(text) else {
             self.unserved.note(text);
             return None;
         };
@@ -73,15 +73,15 @@ impl Remote {
 
     /// The value in this store's form; `None` if it cannot be read.
     fn read(&self, key: &Key, value: &Bytes) -> Option<(Bytes, Sidecar)> {
-        if let Some(sidecar) = self.own.lock().sidecar(key, value) {
-            return Some((value.clone(), sidecar));
+        if let Some(own) = self.own.lock().written(key, value) {
+            return Some(own);
         }
-        match self.reader.read(key, value) {
+        match self.codec.read(key, value) {
             Ok((value, sidecar)) if sidecar.revision_at as usize <= value.len() => {
                 Some((value, sidecar))
             }
             outcome => {
-                let why = outcome.err().unwrap_or_else(|| "the reader is wrong".to_owned());
+                let why = outcome.err().unwrap_or_else(|| "the codec is wrong".to_owned());
                 let key = key.as_str();
                 tracing::error!(
                     key,

@@ -19,8 +19,9 @@
 //! - **Reads wait for a barrier** (`barrier.rs`), a revision that is not older than the call. Calls
 //!   join a probe that starts after they arrived. So does every result that was computed without a
 //!   write, such as 404 or a no-op: what it was computed on may be outdated ([`Store::confirm`]).
-//! - **Sidecars are derived from the values** by a [`ValueReader`], since others write values too.
-//!   Own writes find theirs in a table of proposals under way, which saves parsing them.
+//! - **Values have the form of their other writers.** A [`ValueCodec`] writes them so, and derives
+//!   this store's form and the sidecar when it reads them. Own writes find both in a table of
+//!   proposals under way, which saves parsing them.
 //! - **A lost history is never papered over.** After a gap the feed gives the whole state; cursors
 //!   from before it get [`WatchError::Compacted`](crate::WatchError::Compacted).
 //!
@@ -145,8 +146,8 @@ pub enum ProposalOutcome {
     Invalid(String),
 }
 
-/// Reads values that others wrote.
-pub trait ValueReader: Send + Sync + 'static {
+/// The form of values for those who share them.
+pub trait ValueCodec: Send + Sync + 'static {
     /// The resource's prefix of a key, with both slashes; `None` for keys that are not objects.
     fn prefix<'a>(&self, key: &'a str) -> Option<&'a str>;
 
@@ -155,6 +156,12 @@ pub trait ValueReader: Send + Sync + 'static {
     /// # Errors
     /// Why it is no value of this store, for the log: without content.
     fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String>;
+
+    /// A value of this store in the form for the others, of which [`Self::read`] makes the same
+    /// value again, to the byte. The default: as it is.
+    fn write(&self, _key: &Key, value: &Bytes) -> Bytes {
+        value.clone()
+    }
 }
 
 /// The storage does not answer. Nothing is known to be wrong with it.
@@ -166,7 +173,7 @@ pub struct Unavailable(pub String);
 pub(crate) struct Remote {
     core: Arc<StoreCore>,
     engine: Arc<dyn RemoteEngine>,
-    reader: Arc<dyn ValueReader>,
+    codec: Arc<dyn ValueCodec>,
     own: Mutex<OwnWrites>,
     unserved: UnservedResources,
     permits: Arc<Semaphore>,
@@ -182,14 +189,14 @@ impl Remote {
     pub(crate) async fn open(
         core: Arc<StoreCore>,
         engine: Arc<dyn RemoteEngine>,
-        reader: Arc<dyn ValueReader>,
+        codec: Arc<dyn ValueCodec>,
     ) -> Result<Arc<Self>, OpenError> {
         let (probes, waiting) = mpsc::channel(MAX_PROBED);
         let mut feed = engine.open();
         let remote = Arc::new(Self {
             core,
             engine,
-            reader,
+            codec,
             own: Mutex::default(),
             unserved: UnservedResources::default(),
             permits: Arc::new(Semaphore::new(MAX_PROPOSALS as usize)),

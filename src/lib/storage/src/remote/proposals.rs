@@ -38,14 +38,16 @@ struct OwnWrite {
     id: u64,
     /// The value, or the last state of a delete.
     put: Put,
+    /// The value as it is proposed.
+    sent: Bytes,
     /// Revision of the value that is deleted.
     deletes: Option<Revision>,
 }
 
 impl OwnWrites {
-    fn add(&mut self, txn: &Txn) -> u64 {
+    fn add(&mut self, txn: &Txn, sent: &[Write]) -> u64 {
         self.next += 1;
-        for write in &txn.writes {
+        for (write, sent) in txn.writes.iter().zip(sent) {
             let (put, deletes) = match write {
                 Write::Put(put) => (put, None),
                 Write::Delete { last: None, .. } => continue,
@@ -53,7 +55,11 @@ impl OwnWrites {
                     (last, guard(txn, key).and_then(Guard::revision))
                 }
             };
-            let own = OwnWrite { id: self.next, put: put.clone(), deletes };
+            let sent = match sent {
+                Write::Put(put) => put.value.clone(),
+                Write::Delete { .. } => Bytes::new(),
+            };
+            let own = OwnWrite { id: self.next, put: put.clone(), sent, deletes };
             self.writes.insert(write.key().clone(), own);
         }
         self.next
@@ -67,10 +73,10 @@ impl OwnWrites {
         }
     }
 
-    /// The sidecar of a value that is being written.
-    pub(super) fn sidecar(&self, key: &Key, value: &Bytes) -> Option<Sidecar> {
+    /// The value that is being written as these bytes, and its sidecar.
+    pub(super) fn written(&self, key: &Key, sent: &Bytes) -> Option<(Bytes, Sidecar)> {
         let own = self.writes.get(key).filter(|own| own.deletes.is_none())?;
-        (own.put.value == *value).then(|| own.put.sidecar.clone())
+        (own.sent == *sent).then(|| (own.put.value.clone(), own.put.sidecar.clone()))
     }
 
     /// The last state to show of a value that is being deleted.
@@ -83,6 +89,8 @@ impl OwnWrites {
 /// A transaction under way.
 struct OpenProposal {
     txn: Txn,
+    /// The same with its values in the form for the engine's other writers.
+    sent: Txn,
     /// Number of guards that the caller gave; the others are of keys that it writes unguarded.
     given: usize,
     /// The heads that it was computed on, by write.
@@ -156,8 +164,20 @@ impl Remote {
         }
         let given = txn.guards.len();
         let heads = self.guard_writes(&mut txn, given)?;
-        let own = self.own.lock().add(&txn);
-        Ok(OpenProposal { txn, given, heads, since, own })
+        let sent = self.form_for_others(&txn);
+        let own = self.own.lock().add(&txn, &sent.writes);
+        Ok(OpenProposal { txn, sent, given, heads, since, own })
+    }
+
+    fn form_for_others(&self, txn: &Txn) -> Txn {
+        let writes = txn.writes.iter().map(|write| match write {
+            Write::Put(put) => {
+                let value = self.codec.write(&put.key, &put.value);
+                Write::Put(Put { value, ..put.clone() })
+            }
+            delete @ Write::Delete { .. } => delete.clone(),
+        });
+        Txn { guards: txn.guards.clone(), writes: writes.collect() }
     }
 
     /// Guards keys that are written unguarded with their current heads.
@@ -189,7 +209,7 @@ impl Remote {
         let began = Instant::now();
         let (mut pause, mut may_be_applied) = (FIRST_PAUSE, false);
         loop {
-            let why = match self.engine.propose(&proposal.txn).await {
+            let why = match self.engine.propose(&proposal.sent).await {
                 ProposalOutcome::Committed(revision) => {
                     return self.committed(proposal, revision).await;
                 }
@@ -245,6 +265,7 @@ impl Remote {
         proposal.since = self.core.published.revision();
         let heads = self.guard_writes(&mut proposal.txn, proposal.given);
         proposal.heads = heads.map_err(|_| CommitError::Conflict(key))?;
+        proposal.sent.guards.clone_from(&proposal.txn.guards);
         Ok(())
     }
 

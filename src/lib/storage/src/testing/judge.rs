@@ -4,6 +4,7 @@
 //! that follows what an acknowledged write, a linearizable read and a watch may have seen; no search
 //! for an order is needed.
 
+use super::shared::stored_text;
 use super::text;
 use crate::remote::RemoteChange;
 use crate::{Event, Key, Revision};
@@ -42,10 +43,7 @@ impl JudgedEvent {
     /// Of an engine's history; `None` for a key or a value that is not of the tests.
     pub fn of(change: &RemoteChange) -> Option<Self> {
         let prefix = change.key.match_indices('/').nth(2)?.0 + 1;
-        let read = |value: &Bytes| {
-            let text = std::str::from_utf8(value).ok()?.strip_prefix("{\"v\":\"")?;
-            Some(text.strip_suffix("\",\"z\":1}")?.to_owned())
-        };
+        let read = |value: &Bytes| stored_text(std::str::from_utf8(value).ok()?).map(str::to_owned);
         let text = match &change.value {
             Some(value) => Some(read(value)?),
             None => None,

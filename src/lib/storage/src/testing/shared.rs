@@ -2,7 +2,7 @@
 //! as requested.
 
 use crate::remote::{
-    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, ValueReader,
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, ValueCodec,
 };
 use crate::{Guard, Key, Revision, Sidecar, Txn, Write};
 use bytes::Bytes;
@@ -262,11 +262,21 @@ impl RemoteFeed for SharedFeed {
     }
 }
 
-/// Reads the values of [`super::put`].
+/// The values of [`super::put`], stored as an equals sign and their text. Reads both.
 #[derive(Debug, Default)]
 pub struct TextValues;
 
-impl ValueReader for TextValues {
+/// The text of a value.
+fn inner(value: &str) -> Option<&str> {
+    value.strip_prefix("{\"v\":\"")?.strip_suffix("\",\"z\":1}")
+}
+
+/// The text of a value as it is stored, in either form.
+pub(super) fn stored_text(value: &str) -> Option<&str> {
+    value.strip_prefix('=').or_else(|| inner(value))
+}
+
+impl ValueCodec for TextValues {
     fn prefix<'a>(&self, key: &'a str) -> Option<&'a str> {
         let rest = key.strip_prefix("/registry/")?;
         let mut ends = rest.match_indices('/').map(|(at, _)| at);
@@ -277,8 +287,12 @@ impl ValueReader for TextValues {
 
     fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String> {
         let text = std::str::from_utf8(value).map_err(|error| error.to_string())?;
-        let text = text.strip_prefix("{\"v\":\"").and_then(|text| text.strip_suffix("\",\"z\":1}"));
-        let text = text.ok_or("it is no value of the tests")?;
-        Ok((value.clone(), super::put(key, text).sidecar))
+        let put = super::put(key, stored_text(text).ok_or("it is no value of the tests")?);
+        Ok((put.value, put.sidecar))
+    }
+
+    fn write(&self, _key: &Key, value: &Bytes) -> Bytes {
+        let text = std::str::from_utf8(value).ok().and_then(inner);
+        text.map_or_else(|| value.clone(), |text| format!("={text}").into())
     }
 }
