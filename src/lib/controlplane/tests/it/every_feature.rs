@@ -2,6 +2,7 @@
 //! another upgrade. A feature without a run fails.
 
 use crate::features::{FEATURES, condition, is_state, merge_patch, stopped, wait_for};
+use crate::priority::until;
 use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::{ApiServer, FeatureFunction, FeatureSettings};
@@ -345,6 +346,32 @@ async fn f35_f39_a_hold_names_the_objects_and_waits_for_their_users() {
     let off = is_in_state(&server, FEATURE, "Off").await;
     assert_eq!(condition(&off, "Blocked").0, "False");
     assert_eq!(condition(&off, "DanglingReferences").0, "False");
+    stopped(&server.plane).await;
+}
+
+/// The story of a feature without state, in one binary.
+#[tokio::test]
+async fn f37_a_stateless_feature_is_switched_in_a_running_server() {
+    const FEATURE: &str = "OpenAPIV3";
+    let mut server = server();
+    let settings =
+        FeatureSettings { dynamic: [FEATURE.to_owned()].into(), ..FeatureSettings::default() };
+    restart(&mut server, gates(&known::ALL, NOW, "FeatureAPI=true"), settings).await;
+    is_in_state(&server, FEATURE, "On").await;
+    let url = format!("{FEATURES}/{FEATURE}");
+    for number in 1..=2_u64 {
+        for (desired, state) in [("Disabled", "Off"), ("Enabled", "On")] {
+            let patch = json!({"spec": {"desired": desired}});
+            let set = merge_patch(&server, &url, &patch).await;
+            assert_eq!(set.code, 200, "{}", set.text());
+            let feature = is_in_state(&server, FEATURE, state).await;
+            assert!(feature["status"].get("transitionTasks").is_none(), "{feature}");
+            let transitions = feature["status"]["transition"].as_u64();
+            assert!(transitions.is_some_and(|count| count >= number), "{feature}");
+            let code = if state == "On" { 200 } else { 404 };
+            until(&server, "/openapi/v3", |page| page.code == code).await;
+        }
+    }
     stopped(&server.plane).await;
 }
 
