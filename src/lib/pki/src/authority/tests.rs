@@ -1,3 +1,5 @@
+//! Tests of the authorities and of what they issue.
+
 use super::*;
 use crate::files::FileError;
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,5 @@
+//! Tests of the cache of encoded chunks.
+
 use super::*;
 use crate::encode::slices::tests::entry;
 use std::io::Read;
