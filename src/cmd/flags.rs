@@ -4,6 +4,7 @@ use super::admission_flags::AdmissionFlags;
 use super::auth_flags::{self, AuthFlags};
 use super::etcd_flags::EtcdFlags;
 use super::flow_flags::FlowFlags;
+use super::service_flags::ServiceFlags;
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
@@ -211,6 +212,8 @@ pub(crate) struct ServerFlags {
     // After the flags without a heading, as clap would apply this one to them.
     #[command(flatten)]
     pub(crate) etcd: EtcdFlags,
+    #[command(flatten)]
+    pub(crate) service: ServiceFlags,
     #[command(flatten)]
     pub(crate) tls: TlsFlags,
     #[command(flatten)]

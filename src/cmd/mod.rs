@@ -26,6 +26,7 @@ mod progress;
 mod reference;
 mod runtime_config;
 mod server;
+mod service_flags;
 mod tls;
 mod trace;
 mod trace_webhook;

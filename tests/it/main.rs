@@ -33,6 +33,7 @@ mod image;
 mod judged;
 mod kill9;
 mod kubectl;
+mod kubernetes_service;
 mod language;
 mod layering;
 mod library;

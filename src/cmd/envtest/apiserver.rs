@@ -8,7 +8,6 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use ferrokube_envtest::keys;
 use ferrokube_envtest::probe::{self, StateLocation};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -41,12 +40,6 @@ pub(crate) struct EnvtestApiserverFlags {
 #[command(next_help_heading = "Accepted, without effect")]
 #[allow(dead_code, reason = "accepted only")]
 struct UnusedApiserverFlags {
-    /// Address for other members; there are none
-    #[arg(long, value_name = "IP")]
-    advertise_address: Option<IpAddr>,
-    /// Addresses of services; none are allocated
-    #[arg(long, value_name = "CIDR,...")]
-    service_cluster_ip_range: Option<String>,
     /// Ports of services; none are allocated
     #[arg(long, value_name = "FROM-TO")]
     service_node_port_range: Option<String>,

@@ -107,6 +107,7 @@ async fn serve(
             return Ok(ExitCode::SUCCESS);
         }
     };
+    keep_service(setup, &mut server).await;
     if let Some(companion) = companion {
         companion.start(setup, &mut server);
     }
@@ -119,6 +120,17 @@ async fn serve(
         server.kubeconfig().display()
     ));
     wait(server, &mut signals).await
+}
+
+/// Keeps the Service of the API servers while the server runs, where Services are served.
+async fn keep_service(setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
+    let port = server.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port = port.unwrap_or(setup.flags.secure_port);
+    let service = setup.flags.service.service(setup.flags.bind_address, port);
+    let registry = server.api().registry().clone();
+    service.prepare(&registry).await;
+    let shutdown = server.shutdown();
+    server.spawn(service.keep(registry, async move { shutdown.begun().await }));
 }
 
 /// Prints the ready line. Ignores a closed standard output.

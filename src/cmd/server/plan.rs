@@ -3,7 +3,7 @@
 use super::ServerSetup;
 use super::features_page::{self, FeaturesPage};
 use super::trace_page::{self, RingObserver, TracePage};
-use crate::cmd::flags::Storage;
+use crate::cmd::flags::{Profile, Storage};
 use ferrokube_auth::audit::{AuditConfig, OnFailure, Rotation};
 use ferrokube_controlplane::Route;
 use ferrokube_features::FEATURE_API;
@@ -142,9 +142,13 @@ fn aggregation(setup: &ServerSetup<'_>) -> AggregationConfig {
 fn listener(setup: &ServerSetup<'_>) -> ListenerConfig {
     let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
     let chain = kube_apiserver.tls_cert_file.clone();
+    let mut names = flags.tls_sans.clone();
+    if flags.profile == Profile::Kubernetes {
+        names.extend(flags.service.names());
+    }
     ListenerConfig {
         address: SocketAddr::new(flags.bind_address, flags.secure_port),
-        names: flags.tls_sans.clone(),
+        names,
         tls: flags.tls.policy(),
         files: TlsFiles {
             serving: chain.zip(kube_apiserver.tls_private_key_file.clone()),

@@ -1,12 +1,16 @@
 //! What the server does for workloads besides storing them: their subresources that show or write
-//! another kind, or act on the object.
+//! another kind, or act on the object; and the Service of the API servers.
 //!
-//! Must never know controllers, the kubelet or sockets. Start reading at [`install`].
+//! Must never know controllers, the kubelet or sockets. Start reading at [`install`], and at
+//! [`KubernetesService`].
 
 mod binding;
 mod conditions;
 mod eviction;
+mod kubernetes_service;
 mod scale;
+
+pub use kubernetes_service::{KubernetesService, first_service_address};
 
 use binding::PodBinding;
 use eviction::PodEviction;

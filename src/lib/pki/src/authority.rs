@@ -405,7 +405,7 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
 
 /// The addresses from which packets leave this machine, of the families that a wildcard address
 /// listens on. Nothing is sent.
-fn main_addresses(wildcard: IpAddr) -> Vec<IpAddr> {
+pub fn main_addresses(wildcard: IpAddr) -> Vec<IpAddr> {
     // Addresses of documentation: any that are not local.
     let v4 = ("0.0.0.0:0", "203.0.113.1:9");
     let v6 = ("[::]:0", "[2001:db8::1]:9");

@@ -182,7 +182,7 @@ fn every_value_is_read_as_it_was_written() {
     let mut in_protobuf = 0;
     for (definition, key) in stored_kinds(&served) {
         let name = definition.group_resource().to_string();
-        for state in 1..40 {
+        for state in 1..16 {
             let made = StoredObjectMaker { state: (state << 20) | 1, is_full: false }
                 .stored(definition, &key);
             let (value, _) = codecs[0].read(&key, &made).unwrap();
@@ -200,7 +200,7 @@ fn every_value_is_read_as_it_was_written() {
             }
         }
     }
-    assert!(in_protobuf > 1500, "{in_protobuf}");
+    assert!(in_protobuf > 500, "{in_protobuf}");
 }
 
 /// kube-apiserver 1.36 stores what it serves as v1.
