@@ -53,12 +53,14 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Drops all other errors if there are some at the paths or below them.
-    pub(crate) fn prefer(&mut self, paths: &[String]) {
+    /// Drops all other errors if there are some at the paths or below them; returns that.
+    pub(crate) fn prefer(&mut self, paths: &[String]) -> bool {
         let is_there = |error: &FieldError| paths.iter().any(|path| is_below(&error.field, path));
-        if self.0.iter().any(is_there) {
+        let are_some = self.0.iter().any(is_there);
+        if are_some {
             self.0.retain(is_there);
         }
+        are_some
     }
 
     /// Drops the errors at a path and below it.

@@ -13,11 +13,12 @@
 //! | `form:F`, `form?:F`, `form!:F` | has the form ([`checks::form`]), likewise |
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
-//! | `grows`, `immutable`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
+//! | `grows`, `immutable`, `immutable-text`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
 //! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two |
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
 //! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
+//! | `noneofmany:F,G` | (of the object; always holds) is looked into only if no other one is given |
 //! | `firstof:F,G` | (of the object; always holds) is looked into only if those before it are not given |
 
 pub(crate) mod addresses;
@@ -162,6 +163,11 @@ impl RuleRow {
         choices::order(self.word, self.argument)
     }
 
+    /// Fields of which none is looked into if several are given.
+    pub(crate) fn exclusive(&self) -> Vec<&'static str> {
+        choices::exclusive(self.word, self.argument)
+    }
+
     /// Warns of the field of an object at a path.
     pub(crate) fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
         let Some(warn) = warnings::function(self.word).filter(|_| self.when.hold(object)) else {
@@ -273,6 +279,12 @@ fn compared(word: &str) -> Option<CheckFn> {
         "immutable" => |it, errors| {
             if changed(it) {
                 errors.invalid(it.path, it.value, it.detail("field is immutable"));
+            }
+        },
+        // Of a text that Go has no null for.
+        "immutable-text" => |it, errors| {
+            if changed(it) {
+                errors.invalid(it.path, it.text(), "field is immutable");
             }
         },
         "immutable-once" => |it, errors| {

@@ -33,6 +33,8 @@ pub(crate) struct TypeRules {
     off: Vec<&'static str>,
     /// Fields of which only the first that is set is looked into.
     choices: Vec<&'static str>,
+    /// Fields of which none is looked into if several are given.
+    exclusive: Vec<&'static str>,
     children: Vec<Child>,
 }
 
@@ -187,6 +189,7 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
     let mut plan = TypeRules {
         defaults: rows_of(&DEFAULTS, name).iter().map(default_row).collect(),
         choices: rules.iter().flat_map(RuleRow::choices).collect(),
+        exclusive: rules.iter().flat_map(RuleRow::exclusive).collect(),
         rules,
         warnings: parsed(warnings),
         off: off.iter().map(|row| row[0]).collect(),
@@ -399,7 +402,9 @@ impl TypeRules {
         let is_chosen = |child: &&Child| {
             chosen.is_none_or(|first| *first == child.field || !self.choices.contains(&child.field))
         };
-        let children = self.children.iter().filter(is_chosen);
+        let is_many = self.exclusive.iter().filter(is_given).count() > 1;
+        let is_alone = |child: &&Child| !is_many || !self.exclusive.contains(&child.field);
+        let children = self.children.iter().filter(is_chosen).filter(is_alone);
         children.for_each(|child| child.check(object, old, path, errors));
     }
 }

@@ -29,6 +29,13 @@ impl<'a> RequestNames<'a> {
     }
 
     fn check(&self, name: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {
+        const WHY: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+        if name.matches('/').count() > 1 {
+            return errors.invalid(path, name, WHY);
+        }
+        for part in name.split('/') {
+            errors.all_invalid(path, part, ferrokube_apimachinery::name::dns1123_label(part));
+        }
         let (request, subrequest) = match name.split_once('/') {
             Some((request, subrequest)) => (request, Some(subrequest)),
             None => (name, None),
@@ -37,8 +44,7 @@ impl<'a> RequestNames<'a> {
             subrequest.is_none_or(|subrequest| subrequests.contains(subrequest))
         });
         if !is_known {
-            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-            errors.invalid(path, name, why);
+            errors.invalid(path, name, WHY);
         }
     }
 
@@ -251,8 +257,9 @@ mod tests {
         let mut errors = FieldErrors::default();
         let root = FieldPath::Root;
         check_allocation(&devices(), &got, root.field("got"), &mut errors);
-        let wrong =
-            ["got.results[2].request", "got.results[3].request", "got.config[1].requests[0]"];
+        // A name that is none is wrong twice.
+        let empty = "got.results[3].request";
+        let wrong = ["got.results[2].request", empty, empty, "got.config[1].requests[0]"];
         assert_eq!(fields(errors), wrong);
     }
 }

@@ -57,6 +57,10 @@ impl KindCode for Job {
         own_labels(object);
     }
 
+    fn judged(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
+        policies::judged(object, &["spec"])
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         if !change.subresource.is_empty() {
             return change.old.map_or((), |old| status::validate(old, object, errors));
@@ -319,6 +323,10 @@ impl KindCode for CronJob {
         if change.old.is_none() {
             object.set(&["status"], json!({}));
         }
+    }
+
+    fn judged(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
+        policies::judged(object, &["spec", "jobTemplate", "spec"])
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {

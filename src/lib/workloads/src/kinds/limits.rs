@@ -168,9 +168,8 @@ fn of_resource(item: &Value, name: &str, path: FieldPath<'_>, errors: &mut Field
         }
     }
     ratio(item, name, path, errors);
-    let may_overcommit = resources::is_native(name) && !name.starts_with("hugepages-");
     if let (false, Some(limit), Some(request)) =
-        (may_overcommit, given("default"), given("defaultRequest"))
+        (resources::may_overcommit(name), given("default"), given("defaultRequest"))
         && !limit.sub(&request).is_zero()
     {
         let (limit, request) = (limit.canonical(), request.canonical());

@@ -153,7 +153,6 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
     }
     exposure(old, object, errors);
     addresses::validate(object, errors);
-    addresses::validate_headless(object, errors);
     if let Some(old) = old {
         addresses::validate_change(old, object, errors);
         let is_checked = |object: &Document| needs_health_check(object);

@@ -76,7 +76,7 @@ const METRICS: [(&str, &str); 5] = [
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
         // Says only which field is looked into.
-        "firstof" => |_, _| {},
+        "firstof" | "noneofmany" => |_, _| {},
         "exactlyone" => |it, errors| {
             let names: Vec<String> = it.names().map(|name| format!("`{name}`")).collect();
             match it.names().filter(|name| has(it.object, name)).count() {
@@ -118,6 +118,15 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         },
         _ => return None,
     })
+}
+
+/// Fields of which none is looked into if several are given.
+pub(super) fn exclusive(word: &str, argument: &'static str) -> Vec<&'static str> {
+    match word {
+        "noneofmany" => argument.split(',').collect(),
+        "exactlyonerequest" => vec!["exactly", "firstAvailable"],
+        _ => Vec::new(),
+    }
 }
 
 /// Fields of which only the first that is set counts.

@@ -361,3 +361,95 @@ fn empty_names_of_devices_and_resources_are_malformed() {
     let found = made("resourceslices.resource.k8s.io", "ResourceSlice", slice).1;
     assert_eq!(found, ["Invalid spec.devices[0].name"]);
 }
+
+#[test]
+fn names_of_hosts_are_not_empty() {
+    let aliases = json!([{"ip": "10.0.0.1", "hostnames": ["a", ""]}]);
+    let spec = json!({"hostAliases": aliases, "containers": [{"name": "c", "image": "i"}]});
+    let found = made("pods", "Pod", json!({ "spec": spec })).1;
+    assert_eq!(found, ["Invalid spec.hostAliases[0].hostnames[1]"]);
+}
+
+#[test]
+fn an_absent_name_that_cannot_change_is_empty() {
+    let class =
+        |controller: &str| object("IngressClass", json!({"spec": {"controller": controller}}));
+    let (stored, none) = create("ingressclasses.networking.k8s.io", class("a.b/c"));
+    assert_eq!(none, [""; 0]);
+    let without = object("IngressClass", json!({"spec": {}}));
+    let definition = super::definition("ingressclasses.networking.k8s.io");
+    let old = ferrokube_apimachinery::document::Document::from_value(stored).expect("an object");
+    let new = ferrokube_apimachinery::document::Document::from_value(without).expect("an object");
+    let extra = std::collections::BTreeMap::new();
+    let change = ferrokube_resource::Change {
+        old: Some(&old),
+        subresource: "",
+        version: "v1",
+        user: "bob",
+        user_uid: "",
+        groups: &[],
+        user_extra: &extra,
+        now: super::now(),
+    };
+    let errors = definition.hooks.validate(&change, &new);
+    let shown: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert!(shown.contains(&"Invalid value: \"\": field is immutable"), "{shown:?}");
+}
+
+#[test]
+fn policies_of_success_need_indexes() {
+    let errors = |mode: &str, rules: Value| {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+        let spec = json!({"completionMode": mode, "completions": 1, "successPolicy": {"rules": rules}, "template": {"spec": pod}});
+        made("jobs.batch", "Job", json!({ "spec": spec })).1
+    };
+    let policy = "spec.successPolicy";
+    assert_eq!(errors("Indexed", json!([{"succeededCount": 1}])), [""; 0]);
+    assert_eq!(errors("Indexed", json!([])), [format!("Required {policy}.rules")]);
+    let mode = "NotSupported spec.completionMode".to_owned();
+    assert_eq!(errors("x", json!([{}])), [mode, format!("Invalid {policy}")]);
+    assert_eq!(errors("NonIndexed", json!([])), [format!("Invalid {policy}")]);
+}
+
+#[test]
+fn references_to_requests_are_names() {
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "c"}});
+    let errors = |name: &str| {
+        let config =
+            json!([{"requests": [name], "opaque": {"driver": "d.example.com", "parameters": {}}}]);
+        let spec = json!({"devices": {"requests": [request.clone()], "config": config}});
+        made("resourceclaims.resource.k8s.io", "ResourceClaim", json!({ "spec": spec })).1
+    };
+    let at = "Invalid spec.devices.config[0].requests[0]";
+    assert_eq!(errors("r"), [""; 0]);
+    assert_eq!(errors("s"), [at]);
+    assert_eq!(errors("S_"), [at, at]);
+    assert_eq!(errors("a/b/c"), [at]);
+}
+
+#[test]
+fn of_several_given_alternatives_none_is_judged() {
+    let service = json!({"name": "A_", "port": {"number": 1}});
+    let both = json!({"service": service, "resource": {"kind": "", "name": ""}});
+    let found =
+        made("ingresses.networking.k8s.io", "Ingress", json!({"spec": {"defaultBackend": both}}));
+    assert_eq!(found.1, ["Invalid spec.defaultBackend"]);
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "A_"}, "firstAvailable": [{"name": "A_", "deviceClassName": "c"}]});
+    let spec = json!({"devices": {"requests": [request]}});
+    let found = made("resourceclaims.resource.k8s.io", "ResourceClaim", json!({ "spec": spec })).1;
+    assert_eq!(found, ["Invalid spec.devices.requests[0]"]);
+    let inline = json!({"accessModes": ["x"], "claimRef": {}});
+    let source = json!({"persistentVolumeName": "", "inlineVolumeSpec": inline});
+    let spec = json!({"attacher": "a.example.com", "nodeName": "n", "source": source});
+    let found =
+        made("volumeattachments.storage.k8s.io", "VolumeAttachment", json!({ "spec": spec })).1;
+    assert!(!found.iter().any(|error| error.contains("inlineVolumeSpec")), "{found:?}");
+}
+
+#[test]
+fn an_empty_namespace_of_parameters_is_given() {
+    let parameters = json!({"kind": "K", "name": "n", "scope": "Cluster", "namespace": ""});
+    let spec = json!({"controller": "a.b/c", "parameters": parameters});
+    let found = made("ingressclasses.networking.k8s.io", "IngressClass", json!({ "spec": spec })).1;
+    assert_eq!(found, ["Forbidden spec.parameters.namespace"]);
+}

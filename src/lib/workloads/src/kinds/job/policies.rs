@@ -4,7 +4,7 @@ use super::indexes;
 use crate::cells::at;
 use crate::checks::{FieldErrors, given, items, number, text};
 use crate::paths::FieldPath;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use std::collections::HashSet;
 
@@ -21,7 +21,21 @@ pub(super) fn validate(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErro
     if is_indexed {
         success(spec, path.field("successPolicy"), errors);
         large(spec, path, errors);
+    } else if let Some(policy) = given(spec, "successPolicy") {
+        errors.invalid(path.field("successPolicy"), policy, "requires indexed completion mode");
     }
+}
+
+/// The object without a policy of success that only its presence makes wrong.
+pub(super) fn judged(object: &Document, spec: &[&str]) -> Option<Document> {
+    let policy = [spec, &["successPolicy"]].concat();
+    let mode = [spec, &["completionMode"]].concat();
+    if object.get(&policy).is_none_or(Value::is_null) || object.str(&mode) == Some("Indexed") {
+        return None;
+    }
+    let mut judged = object.clone();
+    judged.remove(&policy);
+    Some(judged)
 }
 
 fn failure(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {

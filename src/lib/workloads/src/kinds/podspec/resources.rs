@@ -76,7 +76,7 @@ fn pod_resource_name(resource: &str, path: FieldPath<'_>, errors: &mut FieldErro
         && !OF_PODS.contains(&resource)
         && !resource.starts_with(HUGE_PAGES)
     {
-        errors.not_supported(path, resource, &OF_PODS);
+        errors.not_supported(path, resource, &["cpu", HUGE_PAGES, "memory"]);
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn is_extended(resource: &str) -> bool {
 }
 
 /// Whether more of it may be limited than requested.
-fn may_overcommit(resource: &str) -> bool {
+pub(crate) fn may_overcommit(resource: &str) -> bool {
     is_native(resource) && !resource.starts_with(HUGE_PAGES)
 }
 

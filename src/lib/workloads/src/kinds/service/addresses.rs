@@ -99,7 +99,7 @@ pub(super) fn families(old: Option<&Document>, object: &mut Document) {
 }
 
 /// A service without an address has no ports of nodes either.
-pub(super) fn validate_headless(object: &Document, errors: &mut FieldErrors) {
+fn validate_headless(object: &Document, errors: &mut FieldErrors) {
     let kind = object.str(&["spec", "type"]).unwrap_or_default();
     if is_headless(object) && matches!(kind, "NodePort" | "LoadBalancer") {
         let (root, list) = (FieldPath::Root, "spec.clusterIPs");
@@ -111,13 +111,16 @@ pub(super) fn validate_headless(object: &Document, errors: &mut FieldErrors) {
 /// Checked when addresses are allocated, before anything else: nothing else is reported then.
 pub(super) fn validate(object: &Document, errors: &mut FieldErrors) {
     if is_external(object) {
-        return;
+        return validate_headless(object, errors);
     }
     check(object, errors);
     let root = FieldPath::Root;
-    errors.prefer(
+    let are_odd = errors.prefer(
         &[ALL, FAMILIES, POLICY].map(|field| root.field("spec").field(field[1]).to_string()),
     );
+    if !are_odd {
+        validate_headless(object, errors);
+    }
 }
 
 fn check(object: &Document, errors: &mut FieldErrors) {
