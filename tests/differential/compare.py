@@ -11,7 +11,7 @@ STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|nul
 # An object in a cause about a workload kind: one server shows a Go struct, with all its fields.
 OBJECT = re.compile(
     r"(^| is invalid: [^\[{]*?: )(Invalid|Unsupported|Duplicate) value: [{\[].*[}\]]"
-    r"(?=: (?:field is immutable|supported values: |must be 'RollingUpdate' or|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot)|$)",
+    r"(?=: (?:field is immutable|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot)|$)",
     re.S,
 )
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
@@ -168,6 +168,8 @@ def revision_of(item):
 # What each server says of itself.
 OWN = ("compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "buildDate", "platform", "issuer", "jwks_uri", "id_token_signing_alg_values_supported", "keys", "serverAddress")
 DISCOVERIES = ("APIGroupList", "APIResourceList", "APIGroupDiscoveryList")
+# The beginning of a version 2 document as protobuf.
+OPENAPI = "\n\x032.0"
 CHECK = re.compile(r"^\[[+-]\](\S+) ", re.M)
 
 
@@ -181,8 +183,13 @@ def common(left, right):
         if left.startswith("# HELP") and right.startswith("# HELP"):
             return "<metrics>", "<metrics>"
         both = set(CHECK.findall(left)) & set(CHECK.findall(right))
-        only = lambda text: "".join(line for line in text.splitlines(True) if not CHECK.match(line) or CHECK.match(line)[1] in both)
-        return only(left), only(right)
+        only = lambda text: "".join(sorted(line for line in text.splitlines(True) if not CHECK.match(line) or CHECK.match(line)[1] in both))
+        if both:
+            # In the order in which each server starts.
+            return only(left), only(right)
+        if left.startswith(OPENAPI) and right.startswith(OPENAPI):
+            return "<openapi>", "<openapi>"
+        return left, right
     if not isinstance(left, dict) or not isinstance(right, dict):
         return left, right
     if list(left) == ["paths"] == list(right):
