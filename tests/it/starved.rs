@@ -2,12 +2,14 @@
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::tempdir;
 
 /// A started process; killed on drop.
@@ -44,6 +46,47 @@ async fn fault_13_an_unread_log_blocks_nothing() {
         let answer = admin.get("/api/v1/namespaces/default").await.unwrap();
         assert_eq!(answer.status, 200, "request {round}");
     }
+}
+
+/// As a VM is, or a process whose machine swaps: longer than its lease, its pings and many limits.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_13_a_server_that_was_paused_goes_on_where_it_was() {
+    const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let object =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let before = admin.post(CONFIGMAPS, &object("before")).await.unwrap();
+    assert_eq!(before.status, 201, "{}", before.text);
+    let version = before.body["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
+    let mut watch = admin.watch(&path).await.unwrap();
+    cluster.signal(Signal::STOP).unwrap();
+    let waiting: Vec<_> = (0..10)
+        .map(|number| {
+            let (admin, object) = (admin.clone(), object(&format!("during-{number}")));
+            tokio::spawn(async move { admin.post(CONFIGMAPS, &object).await.unwrap() })
+        })
+        .collect();
+    // Not a wait: how long it is paused.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(waiting.iter().all(|write| !write.is_finished()), "it is paused");
+    cluster.signal(Signal::CONT).unwrap();
+    let mut written = BTreeSet::new();
+    for write in waiting {
+        let answer = write.await.unwrap();
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        written.insert(answer.body["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+    }
+    let mut seen = BTreeSet::new();
+    while seen.len() < written.len() {
+        let event = tokio::time::timeout(BOUND, watch.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(event["type"], "ADDED", "{event}");
+        let version = &event["object"]["metadata"]["resourceVersion"];
+        assert!(seen.insert(version.as_str().unwrap().to_owned()), "each once: {event}");
+    }
+    assert_eq!(seen, written);
+    assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
 }
 
 #[tokio::test]

@@ -346,6 +346,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_block_does_not_serve_the_position_at_its_end() {
+        let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
+        assert_eq!(all(&replay_cache, &prefix, Revision(0), Revision(30)).await, [10, 20, 30]);
+        let most = ReadLimit { events: 7, bytes: 16 << 10 };
+        let next = replay_cache.read(&prefix, (Revision(30), Revision(60)), most).await.unwrap();
+        assert_eq!((next.events.len(), next.reached), (3, Revision(60)));
+    }
+
+    #[tokio::test]
     async fn blocks_are_bounded_in_bytes_and_one_may_be_larger() {
         let replay_cache = replay_cache(3 << 20);
         for resource in 0..20 {

@@ -429,9 +429,7 @@ async fn keeps_nobody_waiting(things: &Things, begin: impl Future<Output = ()> +
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *things.server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished
-            .recv_timeout(Duration::from_secs(20))
-            .expect("another request is answered meanwhile");
+        finished.recv_timeout(BOUND).expect("another request is answered meanwhile");
     }));
     let registry = things.server.registry.clone();
     let long = tokio::spawn(async move { registry.offload().run(1, Box::pin(begin)).await });
@@ -515,9 +513,7 @@ async fn fault_34_a_large_object_is_converted_off_the_workers() {
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *scales.during.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished
-            .recv_timeout(Duration::from_secs(20))
-            .expect("another request is answered meanwhile");
+        finished.recv_timeout(BOUND).expect("another request is answered meanwhile");
     }));
     let read = things.clone();
     let long = tokio::spawn(async move {

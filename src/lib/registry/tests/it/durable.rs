@@ -1,6 +1,7 @@
 //! Responses without a write: they reveal only durable state, and never wait needlessly.
 
 use crate::support::*;
+use crate::watch::{from, watch, word};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::ListOptions;
@@ -107,6 +108,52 @@ async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     let (first, second) = (soon(first).await.unwrap(), soon(second).await.unwrap());
     assert_eq!(first, second);
     refused(&soon(outdated).await, "Conflict", &[]);
+}
+
+/// However a server ends: a watch from what it has shown goes on, and one from what it has not
+/// shown ends, so that its client lists again.
+#[tokio::test]
+async fn fault_21_a_watch_from_any_revision_after_any_end_of_the_server() {
+    for end in [None, Some(Crash::Killed), Some(Crash::Dropped), Some(Crash::Torn)] {
+        let disk = SimDisk::default();
+        let server = on_disk(&disk, StoreLimits::default());
+        let mut shown = Vec::new();
+        for name in ["a", "b", "c"] {
+            server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
+            shown.push(server.registry.store().revision().0);
+        }
+        if end.is_none() {
+            server.registry.store().close().await;
+        }
+        let disk = disk.crash(end.unwrap_or(Crash::Dropped), 1);
+        let server = on_disk(&disk, StoreLimits::default());
+        let before = server.registry.store().revision().0;
+        assert_eq!(before, shown[2], "{end:?}");
+        server.post(CONFIGMAPS, configmap("d", "0")).await.unwrap();
+        let now = server.registry.store().revision().0;
+        assert!(now > before + 1, "{end:?}: {now} may have been shown");
+        for (version, expected) in [
+            (shown[0].to_string(), &["+b", "+c", "+d"][..]),
+            (shown[2].to_string(), &["+d"]),
+            (now.to_string(), &["+e", "-e"]),
+            ((before + 1).to_string(), &["error 410"]),
+            ((now - 1).to_string(), &["error 410"]),
+            ("0".to_owned(), &["+a", "+b", "+c", "+d"]),
+            (String::new(), &["+a", "+b", "+c", "+d"]),
+        ] {
+            let mut watch = watch(&server, from(&version)).await;
+            if expected[0] == "+e" {
+                server.post(CONFIGMAPS, configmap("e", "0")).await.unwrap();
+                server.delete(CONFIGMAPS, "e").await.unwrap();
+            }
+            let mut seen = Vec::new();
+            while seen.len() < expected.len() {
+                let items = soon(watch.next()).await.expect("it goes on");
+                seen.extend(items.iter().map(word));
+            }
+            assert_eq!(seen, expected, "{end:?}, from {version:?}");
+        }
+    }
 }
 
 /// A failed journal also fails what was computed on its pending heads.

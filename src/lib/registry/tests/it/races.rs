@@ -114,9 +114,7 @@ async fn fault_34_a_collection_is_deleted_off_the_workers() {
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished
-            .recv_timeout(Duration::from_secs(20))
-            .expect("another request is answered meanwhile");
+        finished.recv_timeout(BOUND).expect("another request is answered meanwhile");
     }));
     let offloaded = server.clone();
     let long = tokio::spawn(async move {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn from(version: impl ToString) -> WatchOptions {
+pub(crate) fn from(version: impl ToString) -> WatchOptions {
     let list = ListOptions { resource_version: version.to_string(), ..ListOptions::default() };
     WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() }
 }
@@ -27,12 +27,12 @@ fn selected(labels: &str, version: impl ToString) -> WatchOptions {
     options
 }
 
-async fn watch(server: &TestRegistry, options: WatchOptions) -> Watch {
+pub(crate) async fn watch(server: &TestRegistry, options: WatchOptions) -> Watch {
     server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap()
 }
 
 /// `+name`, `~name`, `-name`, `bookmark`, `end`, `error`.
-fn word(item: &WatchItem) -> String {
+pub(crate) fn word(item: &WatchItem) -> String {
     match item {
         WatchItem::Added(entry) => format!("+{}", entry.key.name()),
         WatchItem::Modified(entry) => format!("~{}", entry.key.name()),
@@ -269,6 +269,30 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
     }
     assert_eq!(seconds, [60, 120, 148]);
     assert_eq!(started.elapsed().as_secs(), 150);
+}
+
+/// All writes are of one object, so that each revision follows the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_with_a_state_misses_nothing_that_is_written_meanwhile() {
+    let server = TestRegistry::new();
+    server.post(CONFIGMAPS, labeled("a", "0")).await.unwrap();
+    let writing = server.clone();
+    let writer = tokio::spawn(async move {
+        for number in 1.. {
+            let patch = merge(json!({"metadata": {"labels": {"x": number.to_string()}}}));
+            writing.patch(CONFIGMAPS, "a", patch).await.unwrap();
+        }
+    });
+    for _ in 0..300 {
+        let mut watch = watch(&server, from("")).await;
+        let mut revisions = Vec::new();
+        while revisions.len() < 3 {
+            let items = soon(watch.next()).await.expect("it goes on");
+            revisions.extend(items.iter().map(|item| revision(item).0));
+        }
+        assert!(revisions.windows(2).all(|two| two[0] + 1 == two[1]), "{revisions:?}");
+    }
+    writer.abort();
 }
 
 /// Waits for a revision that follows soon, and shows nothing from before it.

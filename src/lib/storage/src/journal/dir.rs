@@ -73,6 +73,21 @@ impl JournalDir {
             .ok_or_else(|| OpenError::Locked(self.dir.clone()))
     }
 
+    /// Refuses what cannot be a reserve, such as a directory of its name: as without space, nothing
+    /// would ever be written.
+    pub(crate) fn check_reserves(&self) -> Result<(), OpenError> {
+        for reserve in [Reserve::Ballast, Reserve::Spare] {
+            let path = self.path(reserve.name());
+            match self.io.open(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error("open", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directory's name durable, and those of its ancestors, any of which may have been
     /// created with it. Done once, before the format file is written: its presence implies this.
     pub(crate) fn sync_ancestors(&self) -> Result<(), OpenError> {

@@ -230,6 +230,12 @@ fn open_all(journal_dir: &JournalDir) -> Result<Option<Vec<JournalFile>>, OpenEr
     if recover::segments(&list()?) != segments {
         return Ok(None);
     }
+    // Begun before the manifest names it, and never merged while it is the last.
+    let last = SegmentName::log(acknowledged.log);
+    if acknowledged.log > 0 && !segments.contains(&last) && !is_covered(&segments, acknowledged) {
+        let what = "missing log".to_owned();
+        return Err(OpenError::Damaged { file: journal_dir.path(&last), offset: 0, what });
+    }
     let mut is_end = true;
     let mut whole = Vec::with_capacity(files.len());
     for JournalFile { name, file } in files.into_iter().rev() {
@@ -245,6 +251,9 @@ fn open_all(journal_dir: &JournalDir) -> Result<Option<Vec<JournalFile>>, OpenEr
             }
             _ => file.len().map_err(io_error("measure", &path))?,
         };
+        if first == Some(acknowledged.log) {
+            check_key(&file, &path, acknowledged)?;
+        }
         if first.is_some() && len <= SEGMENT_HEADER as u64 {
             continue;
         }
@@ -265,6 +274,27 @@ fn acknowledged(journal_dir: &JournalDir, names: &[String]) -> Result<Acknowledg
     let file = journal_dir.io.open_to_read(&path).map_err(io_error("open", &path))?;
     let found = Manifest::open(file).map_err(io_error("read", &path))?;
     Ok(found.map(|(_, last)| last.acknowledged).unwrap_or_default())
+}
+
+/// Whether what was acknowledged is in a later log, or in a base: more was written since the
+/// manifest.
+fn is_covered(segments: &[String], acknowledged: Acknowledged) -> bool {
+    segments.iter().any(|name| match SegmentName::parse(name) {
+        SegmentName::Log(first) => first > acknowledged.log,
+        SegmentName::Base(covers) => covers.last >= acknowledged.log,
+        SegmentName::Temporary | SegmentName::Other => false,
+    })
+}
+
+/// Refuses a log that is not the one whose length was recorded.
+fn check_key(file: &Arc<dyn File>, path: &Path, bound: Acknowledged) -> Result<(), OpenError> {
+    let mut bytes = [0; SEGMENT_HEADER];
+    let read = file.read_at(0, &mut bytes).map_err(io_error("read", path))?;
+    match SegmentHeader::decode(&bytes[..read]) {
+        Ok(header) if !header.key.may_be(bound.key) => Err(recover::foreign_log(path)),
+        // An invalid header has its own message.
+        _ => Ok(()),
+    }
 }
 
 /// Length of a log up to the end of its last whole frame. What follows may be a batch that is being

@@ -180,11 +180,26 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::journal::io::Io;
-    use crate::testing::SimDisk;
+    use crate::testing::{DiskFault, SimDisk};
     use std::path::Path;
 
     fn at(log: u64, len: u64, revision: u64) -> Acknowledged {
         Acknowledged { log, len, revision, key: FrameKey::at(&log.to_le_bytes(), 0) }
+    }
+
+    #[test]
+    fn after_a_slot_without_room_the_other_one_is_left_alone() {
+        let disk = SimDisk::default();
+        disk.make_dir(Path::new("/m")).unwrap();
+        let file = disk.create(Path::new("/m/MANIFEST")).unwrap();
+        let mut manifest = Manifest::create(file.clone(), at(1, 48, 0)).unwrap();
+        disk.fail_next_write("MANIFEST", DiskFault::Enospc);
+        assert!(!manifest.settle(at(4, 48, 3), false).unwrap());
+        let calls = disk.calls();
+        assert!(!manifest.settle(at(9, 48, 8), true).unwrap());
+        manifest.mark(at(9, 100, 9));
+        assert_eq!(disk.calls(), calls);
+        assert_eq!(Manifest::open(file).unwrap().unwrap().1.acknowledged, at(1, 48, 0));
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl Journal {
         } = setup;
         let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
         let held = journal_dir.enter()?;
+        journal_dir.check_reserves()?;
         let names =
             journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
         let recovered =

@@ -554,11 +554,7 @@ impl RecoveryReader<'_> {
             return Err(damaged(&path, 0, what));
         }
         if first == self.bound.log && !header.key.may_be(self.bound.key) {
-            return Err(damaged(
-                &path,
-                0,
-                "not the log that was written: it is of another journal",
-            ));
+            return Err(foreign_log(&path));
         }
         let mut log = ScannedLog {
             first,
@@ -687,6 +683,11 @@ fn torn(
     header: Option<frame::FrameHeader>,
 ) -> Result<bool, OpenError> {
     frame_reader::is_torn(file, range, key, header).map_err(io_error("read", path))
+}
+
+/// A log of another journal, under the name of the one that was written.
+pub(super) fn foreign_log(path: &Path) -> OpenError {
+    damaged(path, 0, "not the log that was written: it is of another journal")
 }
 
 fn damaged(path: &Path, offset: u64, what: impl Into<String>) -> OpenError {

@@ -23,6 +23,10 @@ pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
 pub use suite::{CaseConfig, remote_suite, suite};
 
 use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};
+use std::time::Duration;
+
+/// Far beyond what anything takes on the slowest machine; only failing tests wait that long.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Builds a key.
 pub fn key(resource: &str, namespace: &str, name: &str) -> Key {

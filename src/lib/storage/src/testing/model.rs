@@ -1,6 +1,6 @@
 //! Reference model of a store.
 
-use super::text;
+use super::{PATIENCE, text};
 use crate::{Cursor, Entry, Event, Key, Prefix, Revision, Store, Txn, WatchError, Write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -243,7 +243,7 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
     let expected = model.events(prefix.as_str(), at);
     let mut given = Vec::new();
     while given.len() < expected.len() {
-        match tokio::time::timeout(Duration::from_secs(20), cursor.next(3))
+        match tokio::time::timeout(PATIENCE, cursor.next(3))
             .await
             .expect("events that were expected")
         {

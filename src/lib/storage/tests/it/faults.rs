@@ -4,8 +4,8 @@ use crate::damage::journal;
 use crate::load::{block_on, open, parts};
 use ferrokube_storage::journal::io::Io;
 use ferrokube_storage::testing::{
-    Crash, DiskEvent, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit,
-    create, delete, key, put, text, write,
+    Crash, DiskEvent, DiskFault, ManualClock, Model, PATIENCE, SimDisk, check_present, check_store,
+    commit, create, delete, key, put, text, write,
 };
 use ferrokube_storage::{
     CommitError, Config, Environment, OpenError, Prefix, Put, Rejected, Revision, Store,
@@ -167,7 +167,7 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), recovered)
+        tokio::time::timeout(PATIENCE, recovered)
             .await
             .expect("puts work again without intervention");
         model.record(store.revision(), &write(&object("late"), "v"));
@@ -206,7 +206,7 @@ fn fault_07_deletes_regain_space() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), recovered).await.expect("space is regained");
+        tokio::time::timeout(PATIENCE, recovered).await.expect("space is regained");
         model.record(store.revision(), &write(&object("again"), "v"));
         check_store(&store, &model).await;
         assert!(disk.used() < 52 << 10, "{} bytes are used", disk.used());
@@ -383,10 +383,8 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
                 assert_eq!(store.revision(), Revision(31));
                 later.advance(Duration::from_secs(3601));
             }
-            let events = tokio::time::timeout(Duration::from_secs(20), cursor.next(1))
-                .await
-                .expect("the delete")
-                .unwrap();
+            let events =
+                tokio::time::timeout(PATIENCE, cursor.next(1)).await.expect("the delete").unwrap();
             assert!(events[0].deleted && events[0].revision() > Revision(31));
             assert!(store.get(&object("kept")).is_some());
             store.close().await;
@@ -418,9 +416,13 @@ fn an_idle_store_does_no_io() {
         let store = open(&disk).unwrap();
         commit(&store, create(&object("a"), "1")).await.unwrap();
         commit(&store, delete(&object("a"))).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let calls = disk.calls();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The committer may not have finished with the last write yet.
+        let begun = std::time::Instant::now();
+        let mut calls = u64::MAX;
+        while std::mem::replace(&mut calls, disk.calls()) != calls {
+            assert!(begun.elapsed() < PATIENCE, "{calls} calls");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         store.get(&object("a"));
         store.stats();
         assert_eq!(disk.calls(), calls);
@@ -446,7 +448,7 @@ fn a_dropped_store_frees_its_directory() {
                 }
             }
         };
-        let store = tokio::time::timeout(Duration::from_secs(10), reopened).await.unwrap();
+        let store = tokio::time::timeout(PATIENCE, reopened).await.unwrap();
         assert_eq!(store.revision(), Revision(1));
         store.close().await;
     });

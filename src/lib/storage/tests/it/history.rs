@@ -2,7 +2,7 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{
-    ManualClock, SimDisk, commit, create, delete, hold, key, release, write,
+    ManualClock, PATIENCE, SimDisk, commit, create, delete, hold, key, release, write,
 };
 use ferrokube_storage::{
     Config, Engine, Environment, JournalLimits, Prefix, ReadLimit, Revision, Store, StoreLimits,
@@ -22,13 +22,11 @@ fn parts(clock: &Arc<ManualClock>) -> Environment {
 }
 
 async fn until(store: &Store, condition: impl Fn(&ferrokube_storage::Stats) -> bool) {
-    for _ in 0..2000 {
-        if condition(&store.stats()) {
-            return;
-        }
+    let begun = std::time::Instant::now();
+    while !condition(&store.stats()) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", store.stats());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("{:?}", store.stats());
 }
 
 #[test]

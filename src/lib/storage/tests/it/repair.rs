@@ -3,7 +3,7 @@
 use crate::damage::journal;
 use crate::load::{LoadRun, block_on, open, parts};
 use ferrokube_storage::testing::{
-    Crash, DiskFault, Model, SimDisk, check_present, commit, delete, key, settle, write,
+    Crash, DiskFault, Model, PATIENCE, SimDisk, check_present, commit, delete, key, settle, write,
 };
 use ferrokube_storage::{
     Config, Environment, JournalLimits, OpenError, Prefix, Revision, Store, WatchError,
@@ -49,13 +49,11 @@ async fn watch_all(store: &Store) -> bool {
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if holds() {
-            return;
-        }
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("never: {what}");
 }
 
 /// Fault 8: a byte of a closed log goes bad while the store runs on a real disk. Once a watch has

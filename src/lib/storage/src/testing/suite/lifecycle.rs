@@ -1,7 +1,7 @@
 //! Expiry, waiting and closing.
 
 use super::CaseContext;
-use crate::testing::{ManualClock, commit, create, delete, key, put, write};
+use crate::testing::{ManualClock, PATIENCE, commit, create, delete, key, put, write};
 use crate::{Event, Key, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,11 +13,7 @@ fn expiring(key: &Key, seconds: u64) -> Txn {
 
 /// The next event, which must arrive unprompted.
 async fn next(cursor: &mut crate::Cursor) -> Event {
-    tokio::time::timeout(Duration::from_secs(20), cursor.next(1))
-        .await
-        .expect("an event")
-        .unwrap()
-        .remove(0)
+    tokio::time::timeout(PATIENCE, cursor.next(1)).await.expect("an event").unwrap().remove(0)
 }
 
 pub(super) async fn entries_expire_by_real_deletes(bench: CaseContext) {
@@ -144,11 +140,9 @@ pub(super) async fn figures(bench: CaseContext) {
 
 /// Waits until the committer has noticed that nothing is queued.
 async fn settled(store: &Store) {
-    for _ in 0..10_000 {
-        if store.stalled_for() == Duration::ZERO {
-            return;
-        }
+    let begun = std::time::Instant::now();
+    while store.stalled_for() != Duration::ZERO {
+        assert!(begun.elapsed() < PATIENCE, "stalled for {:?}", store.stalled_for());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("stalled for {:?}", store.stalled_for());
 }

@@ -1,10 +1,9 @@
 //! Transactions.
 
 use super::CaseContext;
-use crate::testing::{Model, check_store, commit, create, delete, key, put, text, write};
+use crate::testing::{Model, PATIENCE, check_store, commit, create, delete, key, put, text, write};
 use crate::{CommitError, Guard, Key, Rejected, Revision, Sidecar, Txn, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The key whose guard fails: at once or, with a remote engine, at the commit.
 async fn conflict(store: &crate::Store, txn: Txn) -> Option<Key> {
@@ -271,5 +270,5 @@ pub(super) async fn a_dropped_ticket_changes_nothing(bench: CaseContext) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), written).await.expect("it is written");
+    tokio::time::timeout(PATIENCE, written).await.expect("it is written");
 }
