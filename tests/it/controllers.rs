@@ -2,6 +2,7 @@
 //! wrongly deleted, a thousand objects are deleted.
 
 use crate::FERROKUBE;
+use ferrokube_etcd::testing::free_port;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -103,14 +104,17 @@ async fn relay(listener: TcpListener, to: String) {
 async fn a_manager_logs_once_that_its_server_is_down_and_once_that_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = ("127.0.0.1", free_port());
+    let listener = TcpListener::bind(address).await.unwrap();
     let to = cluster.url().trim_start_matches("https://").to_owned();
     let way = tokio::spawn(relay(listener, to.clone()));
     let kubeconfig = directory.path().join("kubeconfig");
     let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
-    std::fs::write(&kubeconfig, admin.replace(cluster.url(), &format!("https://{address}")))
-        .unwrap();
+    std::fs::write(
+        &kubeconfig,
+        admin.replace(cluster.url(), &format!("https://{}:{}", address.0, address.1)),
+    )
+    .unwrap();
 
     let manager =
         ManagerProcess::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
@@ -256,13 +260,13 @@ struct ManagerPair {
 }
 
 impl ManagerPair {
-    fn start(kubeconfig: PathBuf) -> Self {
+    fn start(kubeconfig: PathBuf, lease: [&'static str; 3]) -> Self {
         let mut pair = Self {
             kubeconfig,
             logs: tempfile::tempdir().unwrap(),
             started: 0,
             deposed: 0,
-            lease: SHORT,
+            lease,
             managers: Vec::new(),
         };
         pair.managers = vec![pair.another(), pair.another()];
@@ -576,7 +580,7 @@ async fn fault_29_two_managers_killed_at_random_converge() {
     println!("FERROKUBE_MANAGER_SEED={state}");
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
-    let mut pair = ManagerPair::start(cluster.kubeconfig());
+    let mut pair = ManagerPair::start(cluster.kubeconfig(), SHORT);
     let stop = Arc::new(AtomicBool::new(false));
     let work = tokio::spawn(churn(admin.clone(), stop.clone()));
     let mut leaders_killed = 0;
@@ -622,7 +626,8 @@ async fn fault_29_two_managers_killed_at_random_converge() {
 async fn fault_31_a_paused_leader_exits_and_the_other_leads() {
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
-    let mut pair = ManagerPair::start(cluster.kubeconfig());
+    // Nobody restarts them here: the new leader must keep its lease on a slow machine, too.
+    let mut pair = ManagerPair::start(cluster.kubeconfig(), LONG);
     let leader = pair.leader(&admin).await;
     let paused = Pid::from_child(&pair.managers[leader].process);
     kill_process(paused, Signal::STOP).unwrap();

@@ -2,7 +2,7 @@
 //! them: its arguments in its order, its health checks, its files with their modes, its signals.
 
 use crate::FERROKUBE;
-use ferrokube_etcd::testing::EtcdProcess;
+use ferrokube_etcd::testing::{EtcdProcess, free_port};
 use ferrokube_pki::{ADMIN, LEAF_LIFETIME, Pki, self_signed};
 use ferrokube_testkit::{BOUND, Client, wait_until};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -19,11 +19,6 @@ use tempfile::TempDir;
 
 /// Attempts to start, as a port may be taken meanwhile; envtest has as many.
 const ATTEMPTS: usize = 5;
-
-/// A free port, as envtest chooses it.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn assets() -> TempDir {
     let directory = tempfile::tempdir().unwrap();

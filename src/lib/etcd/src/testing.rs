@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Fails tests instead of skipping them when etcd is missing.
@@ -183,9 +184,9 @@ impl EtcdGateway {
     /// Calls it (`/v3/kv/put`, ...) until it replies. Returns the body.
     ///
     /// # Panics
-    /// Without a reply in a minute.
+    /// Without a reply in three minutes.
     pub fn post(self, path: &str, body: &str) -> String {
-        for _ in 0..600 {
+        for _ in 0..1800 {
             match self.try_post(path, body) {
                 Some(reply) => return reply,
                 None => std::thread::sleep(Duration::from_millis(100)),
@@ -229,8 +230,26 @@ impl Drop for EtcdProcess {
 }
 
 fn free_ports() -> [u16; 2] {
-    let listeners = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    [(); 2].map(|()| free_port())
+}
+
+/// A port for a process that is started, perhaps again and again, on the same one. The system gives
+/// it to no connection that is opened meanwhile: a client that tries to reach a process that is
+/// down would, now and then, get that very port for its own end, and connect to itself.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let given: u32 = range.split_whitespace().next().unwrap().parse().unwrap();
+    // Another process begins elsewhere.
+    let (first, begin) = (10_000, std::process::id().wrapping_mul(97));
+    let ports = given.checked_sub(first).filter(|ports| *ports > 100).expect("ports are left");
+    loop {
+        let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % ports;
+        let port = u16::try_from(first + at).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn peer(ports: [u16; 2]) -> String {

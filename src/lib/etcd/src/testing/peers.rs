@@ -1,6 +1,6 @@
 //! The network between the members of a cluster, from which one of them can be cut off.
 
-use std::net::{SocketAddr, TcpListener as BlockingListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -33,7 +33,7 @@ impl PeerNetwork {
         let (mut addresses, mut targets, mut tasks) = (Vec::new(), Vec::new(), JoinSet::new());
         for to in 0..members {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let target = BlockingListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let target = SocketAddr::from(([127, 0, 0, 1], super::free_port()));
             addresses.push(listener.local_addr().unwrap());
             targets.push(target.port());
             tasks.spawn(accept(listener, target, to, Arc::clone(&cut_off)));

@@ -1,7 +1,7 @@
 //! Two stores on an etcd of three members, of which one fails at a time, judged by its history.
 
 use crate::proxy::Proxy;
-use crate::{attach_with, config, soon};
+use crate::{PATIENCE, attach_with, config, soon};
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{Etcd, EtcdConfig};
 use ferrokube_storage::remote::{FeedItem, RemoteEngine};
@@ -12,9 +12,6 @@ use tokio::sync::mpsc;
 
 /// Rounds of faults; `FERROKUBE_ETCD_ROUNDS` has more.
 const ROUNDS: usize = 8;
-
-/// Longest wait for a few writes, an election included, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What there was, read straight from etcd.
 struct Truth {

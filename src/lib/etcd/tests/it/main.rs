@@ -19,6 +19,9 @@ use proxy::Proxy;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Longest wait for a few writes, an election included, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 fn config(url: &str) -> EtcdConfig {
     EtcdConfig {
         servers: vec![url.to_owned()],
@@ -56,7 +59,7 @@ async fn catch_up(store: &Store) {
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it happens within 60 s")
+    tokio::time::timeout(PATIENCE, future).await.expect("it happens in time")
 }
 
 /// Repeats a write until the store takes it.
@@ -344,7 +347,7 @@ async fn fault_15_a_member_that_hangs_is_left_by_reads_and_watches() {
         commit(&other, create(&object, "1")).await.unwrap();
         let began = tokio::time::Instant::now();
         soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
-        assert!(began.elapsed() < Duration::from_secs(20), "not when the connection is given up");
+        assert!(began.elapsed() < Duration::from_secs(35), "not when the connection is given up");
         assert!(store.get(&object).is_some());
         assert_eq!(soon(watch.next(10)).await.unwrap().len(), 1);
     }

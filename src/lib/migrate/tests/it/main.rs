@@ -5,7 +5,9 @@ use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{EtcdConfig, EtcdKeys, EtcdTls, MigratedEtcd, MigrationNote};
 use ferrokube_migrate::{DirectoryTarget, MigrateError, MigrationSummary, to_directory, to_etcd};
 use ferrokube_storage::journal::io::{Io, SystemDisk};
-use ferrokube_storage::testing::{TextValues, commit, create, delete, key, put, text, write};
+use ferrokube_storage::testing::{
+    PATIENCE, TextValues, commit, create, delete, key, put, text, write,
+};
 use ferrokube_storage::{
     Config, Environment, OpenError, Prefix, Put, Revision, Store, Txn, ValueCodec, WatchError,
     Write,
@@ -95,7 +97,7 @@ async fn keys_of(etcd: &EtcdConfig) -> EtcdKeys {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), ready).await.expect("etcd answers within 60 s");
+    tokio::time::timeout(PATIENCE, ready).await.expect("etcd answers in time");
     keys
 }
 
