@@ -11,8 +11,8 @@ const CANDIDATES: &str = "/apis/coordination.k8s.io/v1beta1/namespaces/kube-syst
 const GATE: &str = "--feature-gates=CoordinatedLeaderElection=true";
 const TIMES: [&str; 4] = [
     GATE,
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=10s",
+    "--leader-elect-renew-deadline=8s",
     "--leader-elect-retry-period=500ms",
 ];
 

@@ -52,7 +52,10 @@ fn json(text: &str) -> Value {
 async fn start() -> Cluster {
     let cluster = Launch::new(FERROKUBE).role("all-in-one").flag(SHORT).flag(ON).start().unwrap();
     ok(&cluster, "wait FeatureAPI --for state=On");
+    ok(&cluster, "wait LogTracking --for state=On");
     ok(&cluster, "wait CoordinatedLeaderElection --for state=Off");
+    // Until no other is in transition.
+    ok(&cluster, "watch");
     cluster
 }
 
@@ -218,7 +221,8 @@ async fn feature_admin_follows_a_transition() {
     cluster.restart_with(&[SHORT, ON]).unwrap();
     ok(&cluster, "wait LogTracking --for state=On");
     cluster.terminate().unwrap();
-    cluster.restart_with(&[SHORT, OFF]).unwrap();
+    // Longer than a busy machine needs to start the command.
+    cluster.restart_with(&["--feature-evaluation-time=15s", OFF]).unwrap();
     let watched = ok(&cluster, "watch");
     let first = watched.lines().next().unwrap_or_default();
     assert!(first.starts_with("LogTracking TurningOff "), "{watched}");

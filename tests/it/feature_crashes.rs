@@ -23,7 +23,8 @@ async fn two_servers_on_one_etcd_lose_no_task_when_killed_at_every_step() {
     let storage = format!("--etcd-servers={}", etcd.url());
     let flags = |gates: &str| {
         let gates = format!("--feature-gates=FeatureAPI=true,{gates}");
-        [storage.clone(), "--feature-evaluation-time=1s".to_owned(), gates]
+        // Longer than a busy machine takes from a start to the first look.
+        [storage.clone(), "--feature-evaluation-time=5s".to_owned(), gates]
     };
     let start = || {
         let launch = Launch::new(FERROKUBE).role("apiserver");

@@ -61,6 +61,8 @@ async fn a_feature_is_on_used_off_and_gone_by_commands() {
     cluster.restart_with(&[EVALUATION, off]).unwrap();
     succeeds(&cluster, &["wait", "CoordinatedLeaderElection", "--for", "state=Off"]);
     succeeds(&cluster, &["wait", "LogTracking", "--for", "state=Off"]);
+    // Until no other is in transition.
+    succeeds(&cluster, &["watch"]);
     let admin = cluster.admin().unwrap();
     let leases = admin.get(LEASES).await.unwrap().text;
     assert_eq!(leases.matches("\"name\":\"l").count(), OBJECTS);

@@ -4,7 +4,7 @@
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
 use crate::trails::{Process, audited, id};
-use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, json_lines, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs;
@@ -255,8 +255,7 @@ async fn d2_baggage_of_those_who_may_propagate_is_a_family_and_others_is_refused
         id(&object, "trace-id") != TRACE && id(&object, "initial-trace-id") != INITIAL,
         "{object}"
     );
-    let log = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events = json_lines(&cluster.data_dir().join("audit.log"));
     let event = events.into_iter().find(|event| event["objectRef"]["name"] == "refused").unwrap();
     assert_eq!(audited(&event, "refused-initial-trace-id"), INITIAL);
 }

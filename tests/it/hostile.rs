@@ -1,15 +1,14 @@
 //! Faults 37-39: misbehaving raw sockets. The server keeps serving others.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::Cluster;
+use ferrokube_testkit::{BOUND, Cluster};
 use reqwest::Method;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 fn connect(cluster: &Cluster) -> TcpStream {
     let stream = TcpStream::connect(cluster.url().trim_start_matches("https://")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(BOUND)).unwrap();
     stream
 }
 

@@ -4,10 +4,9 @@
 mod custom;
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{BOUND, Cluster, Kubectl, kubectls, wait_until};
+use ferrokube_testkit::{BOUND, Cluster, Kubectl, kubectls, wait_until, write_script};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -39,8 +38,12 @@ impl Session<'_> {
         ran.stdout
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.cluster.data_dir().with_file_name(format!("{}-{name}", self.namespace))
+    }
+
     fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.cluster.data_dir().with_file_name(format!("{}-{name}", self.namespace));
+        let path = self.path(name);
         fs::write(&path, text).unwrap();
         path
     }
@@ -86,8 +89,8 @@ fn writes(session: &Session<'_>) {
     );
     session.check(&["label", "configmap", "page", "tier=front"], "labeled");
     session.check(&["annotate", "configmap", "page", "note=here"], "annotate");
-    let editor = session.file("editor", "#!/bin/sh\nsed -i 's/color: red/color: edited/' \"$1\"\n");
-    fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
+    let editor = session.path("editor");
+    write_script(&editor, "#!/bin/sh\nsed -i 's/color: red/color: edited/' \"$1\"\n");
     let mut edit = session.kubectl.command(&session.cluster.kubeconfig());
     let output = edit
         .args(["-n", &session.namespace, "edit", "configmap", "page"])
@@ -153,11 +156,11 @@ async fn watches_and_waits(session: &Session<'_>) {
     watch.kill().unwrap();
     watch.wait().unwrap();
     session.check(
-        &["wait", "--for=jsonpath={.data.size}=9", "--timeout=30s", "configmap/page"],
+        &["wait", "--for=jsonpath={.data.size}=9", "--timeout=180s", "configmap/page"],
         "condition met",
     );
     session.check(&["delete", "configmap", "plain", "--wait=true"], "deleted");
-    session.check(&["wait", "--for=delete", "--timeout=30s", "configmap/plain"], "");
+    session.check(&["wait", "--for=delete", "--timeout=180s", "configmap/plain"], "");
     session.check(&["delete", "configmaps,secrets", "--all"], "deleted");
 }
 

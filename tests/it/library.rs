@@ -148,7 +148,7 @@ async fn kube_hyper_mini_has_server_storage_and_controllers() {
     mini.until("the account", "get serviceaccounts -n shop -o name", "serviceaccount/default")
         .await;
     mini.kubectl("create configmap page -n shop --from-literal=color=blue");
-    mini.kubectl("delete namespace shop --timeout=60s");
+    mini.kubectl("delete namespace shop --timeout=180s");
     assert!(mini.fails("get namespace shop").contains("NotFound"));
     mini.stop();
 }

@@ -132,7 +132,7 @@ async fn suite(layout: ProcessLayout) {
     plane.kubectl(&[
         "wait",
         "--for=condition=Established",
-        "--timeout=60s",
+        "--timeout=180s",
         "crd/boats.example.com",
     ]);
     // Garbage collection.
@@ -159,7 +159,7 @@ async fn suite(layout: ProcessLayout) {
     let used = ["-n", "harbor", "get", "quota", "few", "-o", "jsonpath={.status.used}"];
     plane.until("the quota is counted", &used, |output| output.contains("count/secrets")).await;
     // Namespace deletion.
-    plane.kubectl(&["delete", "namespace", "harbor", "--timeout=60s"]);
+    plane.kubectl(&["delete", "namespace", "harbor", "--timeout=180s"]);
     let left = plane.kubectl(&["get", "namespaces", "-o", "name"]);
     assert!(!left.contains("harbor"), "{left}");
 }

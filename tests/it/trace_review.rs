@@ -4,7 +4,7 @@
 
 use crate::trace_webhook::{ask, patched, start};
 use crate::trails::{ADMIN, Fleets, ROBOT, audited, id};
-use ferrokube_testkit::{BOUND, Client, newest_kubectl, wait_until};
+use ferrokube_testkit::{BOUND, Client, json_lines, newest_kubectl, wait_until};
 use serde_json::{Map, Value, json};
 use std::fs;
 
@@ -30,8 +30,7 @@ impl ReviewCall<'_> {
 }
 
 fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str; 4]) -> Value {
-    let text = fs::read_to_string(fleets.cluster.data_dir().join("audit.log")).unwrap();
-    let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut events = json_lines(&fleets.cluster.data_dir().join("audit.log")).into_iter();
     let is_it = |event: &Value| {
         let object = &event["objectRef"];
         let sub = object["subresource"].as_str().unwrap_or_default();

@@ -4,7 +4,9 @@
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
-use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, newest_kubectl, wait_until};
+use ferrokube_testkit::{
+    BOUND, Client, Cluster, Kubectl, Launch, json_lines, newest_kubectl, wait_until, write_script,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -30,14 +32,13 @@ pub(crate) fn audited(event: &Value, name: &str) -> String {
 
 /// The audit event of a request.
 fn audit_event(cluster: &Cluster, verb: &str, resource: &str, name: &str) -> Value {
-    let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let found = events.find(|event| {
+    let events = json_lines(&cluster.data_dir().join("audit.log"));
+    let found = events.iter().find(|event| {
         event["verb"] == verb
             && event["objectRef"]["resource"] == resource
             && event["objectRef"]["name"] == name
     });
-    found.unwrap_or_else(|| panic!("no {verb} of {resource} {name} in {text}"))
+    found.unwrap_or_else(|| panic!("no {verb} of {resource} {name} in {events:?}")).clone()
 }
 
 /// Watches until the named objects are deleted; returns their last states.
@@ -177,11 +178,9 @@ async fn ids_without_the_right_to_propagate_are_refused_and_audited() {
     .await;
     assert_ne!(id(&answer, "trace-id"), trace);
     assert_ne!(id(&answer, "initial-trace-id"), trace);
-    let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    let event =
-        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|event| {
-            event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201
-        });
+    let event = json_lines(&cluster.data_dir().join("audit.log")).into_iter().find(|event| {
+        event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201
+    });
     let event = event.expect("the request is audited");
     assert_eq!(audited(&event, "link"), format!("{trace}-{span}"));
     assert_eq!(audited(&event, "refused-initial-trace-id"), trace);
@@ -271,7 +270,7 @@ impl Fleets {
         fleets.kubectl(&[
             "wait",
             "--for=condition=Established",
-            "--timeout=30s",
+            "--timeout=180s",
             "crd/fleets.example.com",
         ]);
         let mut controller = Command::new(example());
@@ -388,8 +387,7 @@ fn l11_the_systemd_journal_is_searched() {
         format!("2026-11-21T03:00:01Z ERROR x: mount failed trace_id={trace} span_id={span}");
     let entry = json!({"__REALTIME_TIMESTAMP": "1795230001000000", "_SYSTEMD_UNIT": "kubelet.service", "MESSAGE": line});
     let fake = directory.path().join("journalctl");
-    fs::write(&fake, format!("#!/bin/sh\ncat <<'END'\n{entry}\n{{}}\nEND\n")).unwrap();
-    fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_script(&fake, &format!("#!/bin/sh\ncat <<'END'\n{entry}\n{{}}\nEND\n"));
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let search = |path: &str| {
         Command::new(FERROKUBE)

@@ -2,9 +2,7 @@
 
 use super::Session;
 use crate::FERROKUBE;
-use ferrokube_testkit::Cluster;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use ferrokube_testkit::{Cluster, write_script};
 
 const DEFINITION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/kubectl/widgets.yaml");
 
@@ -118,9 +116,9 @@ fn written(session: &Session<'_>) {
         &["patch", "wg", "a", "--subresource=status", "--type=merge", "-p", status],
         "patched",
     );
-    session.check(&["wait", "wg/a", "--for=condition=Ready", "--timeout=20s"], "condition met");
+    session.check(&["wait", "wg/a", "--for=condition=Ready", "--timeout=180s"], "condition met");
     session.check(
-        &["wait", "wg/a", "--for=jsonpath={.status.replicas}=1", "--timeout=20s"],
+        &["wait", "wg/a", "--for=jsonpath={.status.replicas}=1", "--timeout=180s"],
         "condition met",
     );
 }
@@ -139,8 +137,8 @@ fn scaled_and_replaced(session: &Session<'_>) {
         "Scale 4 1",
     );
     refuse(session, &["scale", "wg/a", "--replicas=5", "--current-replicas=3"], "3");
-    let editor = session.file("editor", "#!/bin/sh\nsed -i 's/size: 3/size: 9/' \"$1\"\n");
-    fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
+    let editor = session.path("editor");
+    write_script(&editor, "#!/bin/sh\nsed -i 's/size: 3/size: 9/' \"$1\"\n");
     let mut edit = session.kubectl.command(&session.cluster.kubeconfig());
     let output = edit
         .args(["-n", &session.namespace, "edit", "wg", "a"])
@@ -173,7 +171,7 @@ async fn a_custom_resource_is_as_good_as_any_to_kubectl() {
                 "wait",
                 "--for=condition=Established",
                 "crd/widgets.kubectl.example.com",
-                "--timeout=20s",
+                "--timeout=180s",
             ],
             "condition met",
         );
@@ -181,9 +179,9 @@ async fn a_custom_resource_is_as_good_as_any_to_kubectl() {
         written(&session);
         columns(&session);
         scaled_and_replaced(&session);
-        session.check(&["delete", "wg", "a", "--timeout=20s"], "deleted");
+        session.check(&["delete", "wg", "a", "--timeout=180s"], "deleted");
         session
-            .check(&["delete", "crd", "widgets.kubectl.example.com", "--timeout=20s"], "deleted");
+            .check(&["delete", "crd", "widgets.kubectl.example.com", "--timeout=180s"], "deleted");
         refuse(&session, &["get", "wg"], "the server");
     }
 }

@@ -1,5 +1,6 @@
 //! A small HTTP client: JSON requests and responses, watches as lines.
 
+use crate::wait::BOUND;
 use anyhow::{Context, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +9,6 @@ use reqwest::{Certificate, Identity, Method, RequestBuilder, Response};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Duration;
 
 /// A client of one server with one identity. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Client {
             .tls_certs_only([Certificate::from_pem(ca_pem)?])
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .connect_timeout(Duration::from_secs(10));
+            .connect_timeout(BOUND);
         if let Some(pem) = identity_pem {
             builder = builder.identity(Identity::from_pem(pem)?);
         }
@@ -91,7 +91,7 @@ impl Client {
     /// # Errors
     /// No complete response.
     pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<ApiResponse> {
-        let response = request.timeout(Duration::from_secs(60)).send().await?;
+        let response = request.timeout(BOUND).send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await?;
         Ok(ApiResponse {

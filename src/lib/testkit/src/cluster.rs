@@ -1,6 +1,7 @@
 //! Runs the executable as a real process, with a directory and a port of its own.
 
 use crate::client::Client;
+use crate::wait::BOUND;
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -11,9 +12,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-/// Limit for a start or an exit.
-const BOUND: Duration = Duration::from_secs(60);
 
 /// Configures a cluster to start.
 #[derive(Clone, Debug)]

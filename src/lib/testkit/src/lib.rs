@@ -14,6 +14,31 @@ pub use kubectl::{Kubectl, KubectlOutput, kubectls, newest_kubectl};
 pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};
 
+/// The values of a file of JSON lines that may be being written: without a last line that is not
+/// whole yet.
+///
+/// # Panics
+/// If it cannot be read, or a whole line is no JSON.
+pub fn json_lines(path: &std::path::Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read(path).expect("a file");
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let text = std::str::from_utf8(&text[..whole]).expect("UTF-8");
+    let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    text.lines().map(value).collect()
+}
+
+/// Writes an executable script. By a process of its own: this one may start others at any time,
+/// which have the file open for a moment, and what is open for writing cannot be executed.
+///
+/// # Panics
+/// If it cannot be written.
+pub fn write_script(path: &std::path::Path, text: &str) {
+    let script = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    let written =
+        std::process::Command::new("sh").args(["-c", script]).arg(path).arg(text).status();
+    assert!(written.expect("a shell").success(), "cannot write {}", path.display());
+}
+
 /// Writes a file with mode 0600, as the server requires of secrets.
 ///
 /// # Panics

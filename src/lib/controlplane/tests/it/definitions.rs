@@ -1,6 +1,6 @@
 //! The life of CustomResourceDefinitions: names, status, deletion.
 
-use crate::support::{TestResponse, TestServer};
+use crate::support::{BOUND, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, mpsc};
@@ -77,9 +77,9 @@ impl Definitions {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        match tokio::time::timeout(Duration::from_secs(20), looking).await {
+        match tokio::time::timeout(BOUND, looking).await {
             Ok(found) => found,
-            Err(_) => panic!("{path} is not so within 20 s: {}", self.0.get(path).await.text()),
+            Err(_) => panic!("{path} is not so in time: {}", self.0.get(path).await.text()),
         }
     }
 
@@ -281,7 +281,7 @@ async fn a_delete_marks_and_then_removes() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), ends).await.expect("the kind is served no more");
+    tokio::time::timeout(BOUND, ends).await.expect("the kind is served no more");
 }
 
 #[tokio::test]
@@ -441,12 +441,7 @@ impl Subscriber for Log {
         let holding = HOLDING.with_borrow(Clone::clone);
         // Only waits for the first event.
         if let Some(holding) = holding.filter(|holding| holding.begun.send(()).is_ok()) {
-            holding
-                .go_on
-                .lock()
-                .unwrap()
-                .recv_timeout(Duration::from_secs(60))
-                .expect("others go on meanwhile");
+            holding.go_on.lock().unwrap().recv_timeout(BOUND).expect("others go on meanwhile");
         }
     }
 
@@ -480,7 +475,7 @@ fn fault_34_definitions_are_compiled_off_the_workers() {
             async move { server.create(&definition("held.example.com", "things", "Thing")).await.code }
         });
         // The receiver is gone afterwards.
-        let has_begun = tokio::task::spawn_blocking(move || begins.recv_timeout(Duration::from_secs(60)));
+        let has_begun = tokio::task::spawn_blocking(move || begins.recv_timeout(BOUND));
         has_begun.await.unwrap().expect("a definition is compiled");
         assert_eq!(tokio::spawn(async { 1 }).await.unwrap(), 1);
         go_on.send(()).unwrap();

@@ -498,7 +498,7 @@ async fn bodies(world: &World, root: &ResourceRoot) -> Vec<Value> {
 #[tokio::test]
 async fn fault_50_what_runs_is_what_was_authorized() {
     let mut world = World::new().await;
-    let before = world.server.written();
+    let before = world.server.written().await;
     // Nothing waits for the disk from here on.
     tokio::time::pause();
     let (mut sent, started) = (0, Instant::now());
@@ -538,7 +538,7 @@ async fn fault_50_what_runs_is_what_was_authorized() {
             }
         }
     }
-    assert_eq!(world.server.written(), before, "dry runs and refusals write nothing");
+    assert_eq!(world.server.written().await, before, "dry runs and refusals write nothing");
     eprintln!("{sent} requests in {:?}: {:?}", started.elapsed(), world.reached);
     for reached in [
         "get object",

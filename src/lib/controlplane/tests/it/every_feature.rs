@@ -3,7 +3,7 @@
 
 use crate::features::{FEATURES, condition, is_state, merge_patch, stopped, wait_for};
 use crate::priority::until;
-use crate::support::{CONFIGMAPS, TestServer};
+use crate::support::{BOUND, CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::{ApiServer, FeatureFunction, FeatureSettings};
 use ferrokube_features::{
@@ -12,7 +12,7 @@ use ferrokube_features::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NOW: KubernetesVersion = KubernetesVersion::CURRENT;
 const BEFORE: KubernetesVersion = KubernetesVersion::new(NOW.major, NOW.minor - 1);
@@ -51,7 +51,8 @@ impl StoredUse {
 
     /// Creates it, until the server keeps the use: it acts on a state after clients see it.
     async fn create(&self, server: &TestServer) {
-        for _ in 0..2_000 {
+        let begun = Instant::now();
+        while begun.elapsed() < BOUND {
             let made = server.post(self.collection, &self.object).await.json();
             if self.is_in(&made) {
                 return;

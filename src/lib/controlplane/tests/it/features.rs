@@ -2,13 +2,13 @@
 //! disagree.
 
 use crate::priority::until;
-use crate::support::{CONFIGMAPS, TestResponse, TestServer, TokenNames};
+use crate::support::{BOUND, CONFIGMAPS, TestResponse, TestServer, TokenNames};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_controlplane::{ApiServer, FeatureSettings};
 use ferrokube_features::{Gates, KubernetesVersion};
 use ferrokube_registry::Local;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const FEATURES: &str = "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features";
 const LOG_TRACKING: &str =
@@ -81,15 +81,35 @@ pub(crate) async fn wait_for(
     path: &str,
     is_wanted: impl Fn(&Value) -> bool,
 ) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..2_000 {
-        last = server.get(path).await.json();
+    let begun = Instant::now();
+    loop {
+        let last = server.get(path).await.json();
         if is_wanted(&last) {
             return last;
         }
+        assert!(begun.elapsed() < BOUND, "not as wanted: {last}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("not as wanted: {last}");
+}
+
+/// Waits until LogTracking is as wanted, while time passes in such steps.
+async fn wait_while_time_passes(
+    server: &TestServer,
+    step: Duration,
+    is_wanted: impl Fn(&Value) -> bool,
+) -> Value {
+    let begun = Instant::now();
+    loop {
+        let last = server.get(LOG_TRACKING).await.json();
+        if is_wanted(&last) {
+            return last;
+        }
+        assert!(begun.elapsed() < BOUND, "not as wanted: {last}");
+        tokio::time::pause();
+        tokio::time::advance(step).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 pub(crate) fn is_state(state: &'static str) -> impl Fn(&Value) -> bool {
@@ -194,15 +214,12 @@ fn lease(name: &str) -> Value {
 
 /// Waits until the server keeps the field: it acts on a state some time after clients see it.
 async fn keeps_strategy(server: &TestServer) {
-    for _ in 0..2_000 {
-        let path = format!("{LEASES}?dryRun=All");
-        let made = server.post(&path, &lease("probe")).await.json();
-        if made["spec"].get("strategy").is_some() {
-            return;
-        }
+    let begun = Instant::now();
+    let path = format!("{LEASES}?dryRun=All");
+    while server.post(&path, &lease("probe")).await.json()["spec"].get("strategy").is_none() {
+        assert!(begun.elapsed() < BOUND, "the field is dropped");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the field is dropped");
 }
 
 async fn shows_strategy(server: &TestServer) -> bool {
@@ -311,18 +328,14 @@ async fn a_server_that_ends_stops_counting() {
     let server = server("").await;
     wait_for(&server, LOG_TRACKING, is_state("On")).await;
     stopped(&server.plane).await;
-    let fast = |settings: &mut FeatureSettings| settings.renewal = Duration::from_millis(500);
-    let other = restarted_with(&server, "", |settings| {
-        fast(settings);
-        settings.identity = "other".to_owned();
-    })
-    .await;
-    let run = restarted_with(&server, "LogTracking=false", fast).await;
+    let other = restarted(&server, "other", "").await;
+    let run = restarted(&server, "a", "LogTracking=false").await;
     let blocks = |one: &Value| condition(one, "Consistent").0 == "False" || is_state("Off")(one);
     let feature = wait_for(&server, LOG_TRACKING, blocks).await;
     assert_ne!(feature["status"]["state"], "Off", "{feature}");
     stopped(&other).await;
-    wait_for(&server, LOG_TRACKING, is_state("Off")).await;
+    // In steps in which the other one has time to renew.
+    wait_while_time_passes(&server, Duration::from_secs(1), is_state("Off")).await;
     stopped(&run).await;
 }
 
@@ -407,11 +420,14 @@ async fn a_forged_identity_can_neither_lead_nor_agree() {
 
 #[tokio::test]
 async fn a_write_that_arrives_after_the_tasks_is_found() {
+    // Ends only when the test lets it.
+    const EVALUATION: Duration = Duration::from_secs(3600);
     let server = server("").await;
     wait_for(&server, LOG_TRACKING, is_state("On")).await;
     stopped(&server.plane).await;
     let run = restarted_with(&server, "LogTracking=false", |settings| {
-        settings.evaluation = Duration::from_millis(700);
+        settings.evaluation = EVALUATION;
+        settings.renewal = EVALUATION;
     })
     .await;
     let waits = |one: &Value| {
@@ -420,7 +436,7 @@ async fn a_write_that_arrives_after_the_tasks_is_found() {
     wait_for(&server, LOG_TRACKING, waits).await;
     annotated(&server, 3).await;
     assert_eq!(remaining(&server).await, 3);
-    let feature = wait_for(&server, LOG_TRACKING, is_state("Off")).await;
+    let feature = wait_while_time_passes(&server, EVALUATION, is_state("Off")).await;
     assert_eq!(remaining(&server).await, 0);
     assert_eq!(feature["status"]["transition"], json!(3), "{feature}");
     stopped(&run).await;

@@ -1,6 +1,6 @@
 //! OpenAPI documents.
 
-use crate::support::TestServer;
+use crate::support::{BOUND, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,8 +89,7 @@ async fn custom_kinds_without_fields_are_bare_objects_in_openapi_v2() {
             tokio::task::yield_now().await;
         }
     };
-    let limit = std::time::Duration::from_secs(20);
-    let document = tokio::time::timeout(limit, published).await.expect("it is published");
+    let document = tokio::time::timeout(BOUND, published).await.expect("it is published");
     let open = &document["definitions"]["com.example.v1.Open"];
     assert_eq!(open["type"], "object", "{open}");
     assert!(open.get("properties").is_none(), "{open}");
@@ -164,8 +163,7 @@ async fn publish(server: &TestServer, plural: &str, kind: &str) {
             tokio::task::yield_now().await;
         }
     };
-    let limit = std::time::Duration::from_secs(20);
-    tokio::time::timeout(limit, served).await.expect("it is served");
+    tokio::time::timeout(BOUND, served).await.expect("it is served");
 }
 
 /// Document, method, path (below), id, tag, body with its media types (`?`: optional), codes, kind

@@ -1,6 +1,6 @@
 //! Priority and fairness over HTTP: objects, their upkeep, classification, queues.
 
-use crate::support::{CONFIGMAPS, StoppedClock, TestResponse, TestServer};
+use crate::support::{BOUND, CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::Body;
@@ -12,8 +12,6 @@ const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigu
 /// Requests that wait or hold a seat, but exempt ones.
 pub(crate) const REQUESTS: &str =
     "/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1";
-/// Max wait for what happens at once unless it fails.
-const BOUND: Duration = Duration::from_secs(60);
 /// Holds its seat for three seconds, or as long as the clock is stopped.
 const FUTURE: &str =
     "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";

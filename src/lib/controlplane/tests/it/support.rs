@@ -18,6 +18,7 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Admits everything, and records the ids of each write.
 #[derive(Default)]
@@ -138,6 +139,9 @@ pub(crate) struct TestServer {
     pub(crate) rules: Arc<TestRules>,
 }
 
+/// Far beyond what anything takes on the slowest machine.
+pub(crate) const BOUND: Duration = Duration::from_secs(180);
+
 /// Stops tokio's clock until it is dropped, also while everything waits for another thread. From
 /// then on time is paused.
 pub(crate) struct StoppedClock {
@@ -166,8 +170,19 @@ impl TestServer {
     }
 
     /// Revision of each resource's last change, without the resources that the server writes on its
-    /// own at any time.
-    pub(crate) fn written(&self) -> BTreeMap<String, Revision> {
+    /// own at any time. Waits for what it writes once, after a definition is served.
+    pub(crate) async fn written(&self) -> BTreeMap<String, Revision> {
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let begun = Instant::now();
+        loop {
+            let list = self.get(definitions).await.json();
+            let is_settled = |one: &Value| one.to_string().contains("\"Established\"");
+            if list["items"].as_array().unwrap().iter().all(is_settled) {
+                break;
+            }
+            assert!(begun.elapsed() < BOUND, "{list}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let own = ["apiregistration.k8s.io", "coordination.k8s.io", "flowcontrol.apiserver.k8s.io"];
         let (_, definitions) = self.registry.catalog().all();
         let stored = definitions.iter().filter(|definition| !own.contains(&&*definition.group));

@@ -1,6 +1,6 @@
 //! Watches, frame by frame.
 
-use crate::support::{CONFIGMAPS, TestServer};
+use crate::support::{BOUND, CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_serve::Body;
 use http_body_util::BodyExt;
@@ -21,9 +21,8 @@ impl Lines {
 
     /// The next bytes; `None` at the end.
     async fn frame(&mut self) -> Option<bytes::Bytes> {
-        let frame = tokio::time::timeout(Duration::from_secs(120), self.body.frame())
-            .await
-            .expect("a frame comes in time")?;
+        let frame =
+            tokio::time::timeout(BOUND, self.body.frame()).await.expect("a frame comes in time")?;
         Some(frame.unwrap().into_data().unwrap().into_bytes())
     }
 
