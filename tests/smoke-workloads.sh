@@ -214,8 +214,8 @@ rolled() {
     generation=$($k -n "$ns" get deployment web -o jsonpath='{.metadata.generation}')
     check "status" "patched" $k -n "$ns" patch deployment web --subresource=status --type=merge -p "{\"status\":{\"observedGeneration\":$generation,\"replicas\":4,\"updatedReplicas\":4,\"readyReplicas\":4,\"availableReplicas\":4,\"conditions\":[{\"type\":\"Available\",\"status\":\"True\"}]}}"
     check "status keeps the generation" "$generation" $k -n "$ns" get deployment web -o jsonpath='{.metadata.generation}'
-    check "rollout status" 'deployment "web" successfully rolled out' $k -n "$ns" rollout status deployment/web --timeout=10s
-    check "wait for a condition" "condition met" $k -n "$ns" wait --for=condition=Available deployment/web --timeout=10s
+    check "rollout status" 'deployment "web" successfully rolled out' $k -n "$ns" rollout status deployment/web --timeout=180s
+    check "wait for a condition" "condition met" $k -n "$ns" wait --for=condition=Available deployment/web --timeout=180s
     row "ready deployment" "web 4/4 4 4 " deployments
 }
 
@@ -244,7 +244,7 @@ acted() {
     row "bound" "alone 0/1 Pending 0 " pods --field-selector "spec.nodeName=node-$ns"
     check "create serviceaccount" "created" $k -n "$ns" create serviceaccount robot
     bound_token
-    check "drain" "node/node-$ns drained" $k drain "node-$ns" --force --grace-period=0 --timeout=30s
+    check "drain" "node/node-$ns drained" $k drain "node-$ns" --force --grace-period=0 --timeout=180s
     check "drained" "No resources found" $k -n "$ns" get pods -l app=alone
 }
 
@@ -269,5 +269,5 @@ workloads() {
     changed "$manifest"
     rolled
     acted
-    check "delete" "deployment.apps \"web\" deleted" $k -n "$ns" delete -f "$manifest" --timeout=30s
+    check "delete" "deployment.apps \"web\" deleted" $k -n "$ns" delete -f "$manifest" --timeout=180s
 }

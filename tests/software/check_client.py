@@ -26,7 +26,7 @@ def box(name, **spec):
 
 
 def watched(resource, seen, stop):
-    for event in resource.watch(namespace="default", timeout=30):
+    for event in resource.watch(namespace="default", timeout=180):
         seen.append((event["type"], event["object"].metadata.name))
         if stop.is_set():
             return

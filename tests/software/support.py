@@ -83,7 +83,7 @@ def server(executable, *flags):
             running.stop()
 
 
-def wait_until(what, predicate, seconds=30):
+def wait_until(what, predicate, seconds=180):
     """Polls until the predicate gives something true, which is returned."""
     end = time.monotonic() + seconds
     last = None
