@@ -34,7 +34,9 @@ async fn a_build_that_fails_leaves_nothing_locked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_fails_leaves_address_and_directory_free() {
     let directory = tempfile::tempdir().unwrap();
-    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // An address of its own: no connection of other tests is given its port in between.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let mut address = SocketAddr::from(([127, 77, high, low], 0));
     for _ in 0..10 {
         let fails = durable(directory.path())
             .listener(address)
