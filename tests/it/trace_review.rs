@@ -30,7 +30,7 @@ impl ReviewCall<'_> {
 }
 
 fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str; 4]) -> Value {
-    let mut events = json_lines(&fleets.cluster.data_dir().join("audit.log")).into_iter();
+    let events = json_lines(&fleets.cluster.data_dir().join("audit.log"));
     let is_it = |event: &Value| {
         let object = &event["objectRef"];
         let sub = object["subresource"].as_str().unwrap_or_default();
@@ -41,8 +41,10 @@ fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str
             && event["responseStatus"]["code"].as_u64() < Some(300)
     };
     events
-        .find(is_it)
-        .unwrap_or_else(|| panic!("no {verb} of {resource} {name} {subresource} in {text}"))
+        .iter()
+        .find(|event| is_it(event))
+        .cloned()
+        .unwrap_or_else(|| panic!("no {verb} of {resource} {name} {subresource} in {events:?}"))
 }
 
 /// An object as admission sees it: with another object's ids, or none.

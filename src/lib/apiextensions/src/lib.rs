@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 pub const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// Max wait of a write for its definition to be served.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_secs(5);
 /// Delay before a failed status write or removal is retried.
 const RETRY: Duration = Duration::from_secs(1);
 

@@ -3,7 +3,7 @@
 //! responses of reads.
 
 use crate::priority::until;
-use crate::support::{TestResponse, TestServer, subject};
+use crate::support::{StoppedClock, TestResponse, TestServer, subject};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
@@ -260,7 +260,9 @@ impl World {
             .header("content-type", kind)
             .body(ferrokube_serve::full(body))
             .unwrap();
+        let clock = StoppedClock::held();
         let (head, mut body) = self.server.plane.call(sent).await.into_parts();
+        drop(clock);
         let is_watch =
             self.recorder.asked.lock().unwrap().first().is_some_and(|asked| asked.verb == "watch");
         let bytes = if is_watch && head.status.is_success() {

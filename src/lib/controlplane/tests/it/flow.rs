@@ -1,6 +1,6 @@
 //! Flow control: no caller takes every seat or byte, and idle requests hold none.
 
-use crate::support::{CONFIGMAPS, TestResponse, TestServer};
+use crate::support::{CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
@@ -103,6 +103,18 @@ async fn create(server: &TestServer, user: &str, name: &str) -> TestResponse {
         .await
 }
 
+/// A request that is answered without a wait: paused time does not pass meanwhile.
+async fn call(server: &TestServer, request: http::Request<Body>) -> ferrokube_serve::Response {
+    let _clock = StoppedClock::held();
+    server.plane.call(request).await
+}
+
+/// A read for which time has to pass.
+async fn read_in_time(server: &TestServer, user: &str, path: &str) -> TestResponse {
+    let request = request("GET", path, user, ferrokube_serve::empty());
+    TestResponse::read(server.plane.call(request).await).await
+}
+
 async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
     server.send("GET", path, &[("authorization", &format!("Bearer {user}"))], "").await
 }
@@ -168,7 +180,7 @@ async fn waiters_get_a_seat_or_a_retry_after() {
     })
     .await;
     // The seat is free again after three seconds.
-    assert_eq!(read(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
+    assert_eq!(read_in_time(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
     tokio::task::yield_now().await;
     assert_eq!(first.ended(), [504]);
 
@@ -176,7 +188,7 @@ async fn waiters_get_a_seat_or_a_retry_after() {
         request("GET", FUTURE, "reader", ferrokube_serve::empty())
     })
     .await;
-    let answer = read(&server, "reader", CONFIGMAPS).await;
+    let answer = read_in_time(&server, "reader", CONFIGMAPS).await;
     assert_eq!(
         (answer.code, answer.text().as_str(), answer.header("retry-after")),
         (429, "Too many requests, please try again later.\n", "1")
@@ -196,20 +208,14 @@ async fn probes_and_masters_need_no_seat() {
     assert_eq!(read(&server, "admin", CONFIGMAPS).await.code, 200);
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
         assert_eq!(
-            server
-                .plane
-                .call(request("GET", path, "admin", ferrokube_serve::empty()))
-                .await
-                .status(),
+            call(&server, request("GET", path, "admin", ferrokube_serve::empty())).await.status(),
             200,
             "{path}"
         );
     }
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(
-            server
-                .plane
-                .call(anonymous("GET", path, "10.0.0.1", ferrokube_serve::empty()))
+            call(&server, anonymous("GET", path, "10.0.0.1", ferrokube_serve::empty()))
                 .await
                 .status(),
             200,
@@ -260,6 +266,7 @@ async fn stalled_bodies_yield_to_those_of_others() {
     assert!(futures::poll!(late.as_mut()).is_pending());
     sender.unbounded_send(Ok(Bytes::from_static(b"[]"))).unwrap();
     drop(sender);
+    let _clock = StoppedClock::held();
     assert_eq!(late.await, 400, "a slow one is read to its end");
     assert_eq!(started.elapsed(), Duration::ZERO, "nobody waited for those that stopped");
     begun.0.shutdown().await;
@@ -290,7 +297,7 @@ async fn large_heads_of_requests_are_shared() {
             http::HeaderValue::from_static(""),
         );
     }
-    assert_eq!(server.plane.call(many).await.status(), 429);
+    assert_eq!(call(&server, many).await.status(), 429);
     for mut begun in [greedy, others, short] {
         begun.0.shutdown().await;
     }
@@ -378,9 +385,7 @@ fn stopping(sent: usize, announced: u64) -> Body {
 /// A body of 20 KB that is read and then rejected: with paused time, a request that waits for the
 /// disk or another thread would time out.
 async fn read_large(server: &TestServer, user: &str) -> u16 {
-    server
-        .plane
-        .call(request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000))))
+    call(server, request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000))))
         .await
         .status()
         .as_u16()
@@ -470,10 +475,8 @@ async fn bodies_are_decoded_as_far_as_there_is_room() {
         .method("POST")
         .uri(CONFIGMAPS)
         .header("authorization", "Bearer writer");
-    let answer = server
-        .plane
-        .call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap())
-        .await;
+    let answer =
+        call(&server, announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap()).await;
     assert_eq!(answer.status(), 413);
 }
 
@@ -498,7 +501,7 @@ async fn a_tree_above_the_budget_is_rejected_at_once() {
     let send = |content_type: &str, body: Vec<u8>| {
         let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body));
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
-        server.plane.call(request)
+        call(&server, request)
     };
     assert_eq!(send("application/json", inflating(2_800_000).to_vec()).await.status(), 413);
     let flow = format!("# x\n[{}]", "a,".repeat(1_000_000)).into_bytes();
@@ -515,7 +518,7 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
         let mut request =
             request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
-        assert_eq!(server.plane.call(request).await.status(), code, "{content_type}");
+        assert_eq!(call(&server, request).await.status(), code, "{content_type}");
     }
     // 14 MB, where plain JSON of this length takes next to nothing.
     let text = "- a\n".repeat(90_000);
@@ -523,7 +526,7 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
         let mut request =
             request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
-        assert_eq!(server.plane.call(request).await.status(), 413, "{content_type}");
+        assert_eq!(call(&server, request).await.status(), 413, "{content_type}");
     }
 }
 
@@ -558,7 +561,7 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
     ] {
         let list =
             request("GET", &format!("{CONFIGMAPS}?{query}"), "reader", ferrokube_serve::empty());
-        let answer = server.plane.call(list).await;
+        let answer = call(&server, list).await;
         assert_eq!(answer.status(), 200, "{query}");
         let (head, mut body) = answer.into_parts();
         assert_eq!(held_by_all(&server).await[3], held, "{query}");
@@ -596,7 +599,7 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
     ] {
         let mut get = request("GET", &format!("{path}{query}"), "reader", ferrokube_serve::empty());
         get.headers_mut().insert("accept", accept.parse().unwrap());
-        let answer = server.plane.call(get).await;
+        let answer = call(&server, get).await;
         assert_eq!(answer.status(), 200, "{accept}");
         assert_eq!(held_by_all(&server).await[3] > 0, holds, "{accept}");
         drop(answer);
@@ -622,7 +625,7 @@ async fn a_list_that_waits_for_a_version_holds_no_room() {
 async fn unread_lists_are_shared_among_callers() {
     let server = with_short_lists().await;
     let list = async |user: &str| {
-        server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await
+        call(&server, request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await
     };
     let mut untaken = Vec::new();
     let refused = loop {

@@ -13,7 +13,7 @@ use ferrokube_controlplane::{ApiServer, ApiServerBuilder};
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Local, Operation, Registry};
 use ferrokube_serve::Response;
-use ferrokube_storage::{Config, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Entry, Prefix, Revision, Store};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
@@ -151,9 +151,15 @@ pub(crate) struct StoppedClock {
 impl StoppedClock {
     pub(crate) fn new() -> Self {
         tokio::time::pause();
-        let (sender, receiver) = std::sync::mpsc::channel();
+        Self::held()
+    }
+
+    /// The same for a clock that may run: that one goes on. Nor for longer than a failing test
+    /// should wait.
+    pub(crate) fn held() -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
         // A paused clock does not advance by itself while a blocking task runs.
-        tokio::task::spawn_blocking(move || receiver.recv());
+        tokio::task::spawn_blocking(move || receiver.recv_timeout(BOUND));
         Self { _blocking: sender }
     }
 }
@@ -172,15 +178,16 @@ impl TestServer {
     /// Revision of each resource's last change, without the resources that the server writes on its
     /// own at any time. Waits for what it writes once, after a definition is served.
     pub(crate) async fn written(&self) -> BTreeMap<String, Revision> {
-        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let kind =
+            self.registry.catalog().find("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        let stored = kind.and_then(|kind| kind.definition.storage_prefix.clone());
+        let stored = Prefix::new(&stored.unwrap()).unwrap();
+        let is_settled =
+            |one: &Entry| String::from_utf8_lossy(&one.bytes).contains("\"type\":\"Established\"");
         let begun = Instant::now();
-        loop {
-            let list = self.get(definitions).await.json();
-            let is_settled = |one: &Value| one.to_string().contains("\"Established\"");
-            if list["items"].as_array().unwrap().iter().all(is_settled) {
-                break;
-            }
-            assert!(begun.elapsed() < BOUND, "{list}");
+        while !self.registry.store().snapshot(&stored).range(None, None).all(|one| is_settled(one))
+        {
+            assert!(begun.elapsed() < BOUND, "a definition is not established");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let own = ["apiregistration.k8s.io", "coordination.k8s.io", "flowcontrol.apiserver.k8s.io"];
@@ -195,8 +202,8 @@ impl TestServer {
             .collect()
     }
 
-    /// The same with paused time. Anything that waits for another thread, such as the committer,
-    /// must be done before: time would jump to the next deadline.
+    /// The same with paused time. While anything but a request of [`Self::send`] waits for another
+    /// thread, time would jump to the next deadline: see [`StoppedClock::held`].
     pub(crate) async fn paused(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
         let server = Self::with(change).await;
         tokio::time::pause();
@@ -251,6 +258,8 @@ impl TestServer {
             request = request.header(*name, *value);
         }
         let request = request.body(ferrokube_serve::full(body)).unwrap();
+        // It may wait for the committer or, on a busy machine, for a slot that another test has.
+        let _clock = StoppedClock::held();
         TestResponse::read(self.plane.call(request).await).await
     }
 
@@ -260,6 +269,7 @@ impl TestServer {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        let _clock = StoppedClock::held();
         self.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await
     }
 
@@ -292,7 +302,7 @@ pub(crate) struct TestResponse {
 }
 
 impl TestResponse {
-    async fn read(response: Response) -> Self {
+    pub(crate) async fn read(response: Response) -> Self {
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Self { code: head.status.as_u16(), headers: head.headers, bytes }

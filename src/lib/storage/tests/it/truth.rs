@@ -4,8 +4,8 @@ use crate::damage::journal;
 use crate::load::{LoadRun, block_on, open, parts};
 use ferrokube_storage::journal::io::Io;
 use ferrokube_storage::testing::{
-    Crash, Dice, DiskFault, ManualClock, Model, PATIENCE, SimDisk, check_present, check_store,
-    commit, create, hold, key, put, release, write,
+    Crash, Dice, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit,
+    create, hold, key, put, release, write,
 };
 use ferrokube_storage::{
     CommitError, Config, Environment, Guard, JournalFiles, JournalLimits, Key, OpenError, Prefix,
@@ -338,22 +338,6 @@ fn a_snapshot_and_its_revision_are_of_one_moment() {
     ended.store(true, Ordering::Relaxed);
     writer.join().unwrap();
     block_on(store.close());
-}
-
-/// A watch may have ended between two events of one revision.
-#[test]
-fn a_watch_from_a_revision_of_several_events_gives_them_all_again() {
-    block_on(async {
-        let store = Store::open(Config::memory()).unwrap();
-        let writes = ["a", "b"].map(|name| Write::Put(put(&object(name), "v"))).into();
-        let done = commit(&store, Txn { guards: Vec::new(), writes }).await.unwrap();
-        let prefix = Prefix::new("configmaps").unwrap();
-        let mut cursor = store.watch(&prefix, done.revision).unwrap();
-        let events = tokio::time::timeout(PATIENCE, cursor.next(10)).await.unwrap().unwrap();
-        assert_eq!(events.len(), 2);
-        assert!(events.iter().all(|event| event.revision() == done.revision));
-        store.close().await;
-    });
 }
 
 /// Fault 8: a batch removed from the middle of a log is detected, though everything around it is
