@@ -4,7 +4,7 @@ use crate::support::{BOUND, CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::Body;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::task::JoinSet;
 
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
