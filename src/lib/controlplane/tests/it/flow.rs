@@ -58,9 +58,14 @@ impl PendingRequests {
             let (plane, request) = (server.plane.clone(), request(number));
             set.spawn(async move { plane.call(request).await.status().as_u16() });
         }
-        // Each was polled and has got as far as it can.
-        for _ in 0..4 * count {
-            tokio::task::yield_now().await;
+        // Each was polled and has got as far as it can: it may wait for a slot that another test
+        // has, on another thread.
+        let _clock = StoppedClock::held();
+        for _ in 0..50 {
+            for _ in 0..4 * count {
+                tokio::task::yield_now().await;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
         Self(set)
     }
