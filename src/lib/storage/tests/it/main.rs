@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod faults;
+mod found;
 mod full;
 mod history;
 mod judged;
