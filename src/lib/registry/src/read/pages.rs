@@ -5,7 +5,7 @@
 //! Snapshots share all unchanged entries with the current state: holding one costs what was
 //! overwritten since, which the store counts.
 //!
-//! As with kube-apiserver, which compacts etcd, no list goes on for ever: a page of a state that was
+//! As with kube-apiserver, which compacts etcd, no list goes on forever: a page of a state that was
 //! overwritten five to ten minutes ago is expired, however often it is requested.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
@@ -34,11 +34,11 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Pages {
     held: Mutex<Vec<HeldSnapshot>>,
-    expiry: Mutex<Expiry>,
+    expiry: Mutex<PageExpiry>,
 }
 
 #[derive(Default)]
-struct Expiry {
+struct PageExpiry {
     /// Pages of earlier revisions are expired.
     before: Revision,
     /// The next value of `before`, and when it was current.
