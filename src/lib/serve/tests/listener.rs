@@ -449,7 +449,7 @@ async fn only_stalled_readers_are_cut(streams: usize) -> bool {
         let is_over = setup.stats.stalled.load(Ordering::Relaxed) >= 30
             && setup.stats.held.bytes() <= 1 << 20;
         more -= usize::from(is_over);
-        if !moving.frame().await.is_some_and(|frame| frame.is_ok()) {
+        if moving.frame().await.is_none_or(|frame| frame.is_err()) {
             return false;
         }
     }

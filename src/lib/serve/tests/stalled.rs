@@ -61,7 +61,7 @@ async fn small_answers_are_bounded() -> bool {
     let mut most = 0;
     while setup.stats.stalled.load(Ordering::Relaxed) == 0 || setup.stats.held.bytes() > BOUND_BYTES
     {
-        if !moving.frame().await.is_some_and(|frame| frame.is_ok()) {
+        if moving.frame().await.is_none_or(|frame| frame.is_err()) {
             return false;
         }
         most = most.max(UNSENT.0.load(Ordering::Relaxed));
