@@ -219,7 +219,7 @@ impl Cluster {
     }
 
     /// Starts the process (again) on the same data and waits until it is ready. As a service manager
-    /// does, starts it anew if its storage was too slow: on a busy machine, etcd is.
+    /// does, starts it again if its storage was too slow: on a busy machine, etcd is.
     ///
     /// # Errors
     /// See [`Launch::start`].
