@@ -3,25 +3,23 @@
 use crate::dial::{DialError, Dialer};
 use crate::headers::{self, AUDIT_ID};
 use crate::service::RemoteService;
-use crate::tunnel::{self, Tunnels};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_flow::{BudgetCaller, Loan, Share};
+use ferrokube_flow::{BudgetCaller, Share};
+use ferrokube_relay::{
+    DelegationError, HEAD_BYTES, HEAD_FIELDS, OnUpgrade, Relay, Tunnels, UpgradeCall, broken_by,
+    relayed, target_uri, upgrade_protocol,
+};
 use ferrokube_serve::{Body, Response};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, inject};
-use futures::stream;
-use http::header::{ACCEPT, CONTENT_LENGTH, LOCATION, TRANSFER_ENCODING};
+use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::error::Error;
 use std::fmt::Display;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,27 +36,8 @@ const QUEUE: (usize, usize) = (16, 256);
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Idle connections kept, and for how long.
 const IDLE: (usize, Duration) = (16, Duration::from_secs(60));
-/// Bytes and fields of a response's head.
-pub(crate) const HEAD_BYTES: usize = 64 << 10;
-pub(crate) const HEAD_FIELDS: usize = 256;
 /// Of a request for discovery: every client of the API waits for these.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// As Go writes paths.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b'@');
-
 /// A request that was authenticated and authorized, to be answered by an aggregated server.
 pub struct DelegatedRequest<'a> {
     /// Method.
@@ -85,26 +64,6 @@ pub struct DelegatedRequest<'a> {
     pub upgrade: Option<OnUpgrade>,
     /// Name and attributes of the call's span.
     pub span: SpanInfo<'a>,
-}
-
-/// Why a request was not answered by its server.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DelegationError {
-    /// 503: the last check of the service failed.
-    #[error("service unavailable")]
-    Unavailable,
-    /// 503, with what is known.
-    #[error("error trying to reach service: {0}")]
-    Unreachable(String),
-    /// 502.
-    #[error("the backend attempted to redirect this request, which is not permitted")]
-    Redirect,
-    /// 500: its user cannot be written into headers.
-    #[error("the user of this request cannot be forwarded")]
-    User,
-    /// 429: no room.
-    #[error("too many requests, please try again later")]
-    Full,
 }
 
 /// The server of a group version.
@@ -181,14 +140,8 @@ impl Backend {
             443 => format!("{name}.{namespace}.svc"),
             port => format!("{name}.{namespace}.svc:{port}"),
         };
-        let path = utf8_percent_encode(path, PATH).to_string();
-        let target = if query.is_empty() { path } else { format!("{path}?{query}") };
-        Uri::builder()
-            .scheme("https")
-            .authority(authority)
-            .path_and_query(target)
-            .build()
-            .map_err(|_| DelegationError::Unreachable("its address is malformed".to_owned()))
+        target_uri("https", &authority, path, query)
+            .ok_or_else(|| DelegationError::Unreachable("its address is malformed".to_owned()))
     }
 
     /// Delegates a request. Dropped if the client goes away.
@@ -204,7 +157,7 @@ impl Backend {
         }
         let loan =
             self.share.lend(request.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
-        let protocol = request.upgrade.as_ref().and_then(|_| headers::upgrade(request.headers));
+        let protocol = request.upgrade.as_ref().and_then(|_| upgrade_protocol(request.headers));
         let mut head = headers::request(request.headers, request.user, request.peer)
             .map_err(|_| DelegationError::User)?;
         head.insert(AUDIT_ID, request.audit_id.clone());
@@ -217,15 +170,19 @@ impl Backend {
         *delegated.method_mut() = request.method;
         *delegated.uri_mut() = self.uri(request.path, &request.query)?;
         *delegated.headers_mut() = head;
+        let relay = Relay {
+            loan: Some(loan),
+            deadline: None,
+            ended: self.ended.clone(),
+            place: None,
+            redirects: None,
+        };
         let answered = match (protocol, request.upgrade) {
             (Some(protocol), Some(client)) => {
-                let call = tunnel::UpgradeCall { protocol, client, loan, request: delegated };
-                tunnel::forward(&self.dialer, &self.tunnels, call).await
+                let call = UpgradeCall { protocol, client, relay, request: delegated };
+                self.upgrade(call).await
             }
-            _ => {
-                let relay = Relay { loan, deadline, ended: self.ended.clone() };
-                self.exchange(delegated, relay).await
-            }
+            _ => self.exchange(delegated, Relay { deadline, ..relay }).await,
         };
         if let Err(error) = &answered {
             span.fail();
@@ -234,6 +191,12 @@ impl Backend {
             }
         }
         answered
+    }
+
+    async fn upgrade(&self, call: UpgradeCall) -> Result<Response, DelegationError> {
+        let dialed = self.dialer.dial().await;
+        let dialed = dialed.map_err(|error| DelegationError::Unreachable(error.to_string()))?;
+        ferrokube_relay::upgraded(dialed.into_inner(), &self.tunnels, call).await
     }
 
     async fn exchange(
@@ -312,7 +275,7 @@ async fn collect(mut body: Incoming, max_bytes: usize) -> Result<Bytes, String> 
     Ok(bytes.freeze())
 }
 
-pub(crate) fn unreachable_by(error: &(dyn Error + 'static)) -> DelegationError {
+fn unreachable_by(error: &(dyn Error + 'static)) -> DelegationError {
     DelegationError::Unreachable(reason(error))
 }
 
@@ -333,92 +296,5 @@ fn reason(error: &(dyn Error + 'static)) -> String {
     if let Some(dial) = dial_error(error) {
         return dial.to_string();
     }
-    tracing::debug!(%error, "a request to an aggregated server failed");
-    "the connection broke before it answered".to_owned()
-}
-
-/// What a response holds while it streams.
-pub(crate) struct Relay {
-    pub(crate) loan: Loan,
-    /// `None`: long-running.
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) ended: watch::Receiver<bool>,
-}
-
-impl Relay {
-    /// Resolves when others need the place, or the time is over: for what has no deadline, when
-    /// the server shuts down.
-    pub(crate) async fn interrupted(&mut self) -> DelegationError {
-        let Self { loan, deadline, ended } = self;
-        let over = async {
-            if let Some(deadline) = deadline {
-                tokio::time::sleep_until(*deadline).await;
-                let why = "it did not answer in time".to_owned();
-                return DelegationError::Unreachable(why);
-            }
-            if ended.wait_for(|ended| *ended).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            DelegationError::Unavailable
-        };
-        tokio::select! {
-            () = loan.called_back() => DelegationError::Full,
-            why = over => why,
-        }
-    }
-}
-
-/// The response for the client: no redirects, no fields of the other connection.
-pub(crate) fn relayed(
-    response: http::Response<Incoming>,
-    relay: Relay,
-) -> Result<Response, DelegationError> {
-    let (mut head, body) = response.into_parts();
-    if head.status.is_redirection() && head.headers.contains_key(LOCATION) {
-        return Err(DelegationError::Redirect);
-    }
-    if head.status.is_informational() {
-        // A proxy in between would join its two connections.
-        let why = "it switched protocols without being asked to".to_owned();
-        return Err(DelegationError::Unreachable(why));
-    }
-    if head.headers.contains_key(TRANSFER_ENCODING) {
-        // RFC 9112, section 6.3: the length is that of the chunks.
-        head.headers.remove(CONTENT_LENGTH);
-    }
-    headers::remove_hop_by_hop(&mut head.headers);
-    let body = if body.is_end_stream() {
-        ferrokube_serve::empty()
-    } else {
-        ferrokube_serve::stream(stream::unfold(Some((body, relay)), next_piece))
-    };
-    let mut out = Response::new(body);
-    *out.status_mut() = head.status;
-    *out.headers_mut() = head.headers;
-    Ok(out)
-}
-
-type Relayed = Option<(Incoming, Relay)>;
-
-async fn next_piece(state: Relayed) -> Option<(io::Result<Bytes>, Relayed)> {
-    let (mut body, mut relay) = state?;
-    loop {
-        let frame = tokio::select! {
-            biased;
-            frame = body.frame() => frame?,
-            why = relay.interrupted() => return Some((Err(io::Error::other(why)), None)),
-        };
-        match frame.map(http_body::Frame::into_data) {
-            Ok(Ok(data)) if data.is_empty() => {}
-            Ok(Ok(data)) => return Some((Ok(data), Some((body, relay)))),
-            // Trailers.
-            Ok(Err(_)) => {}
-            Err(error) => return Some((Err(io::Error::other(error)), None)),
-        }
-    }
-}
-
-/// Takes the client's connection out of a request, for [`DelegatedRequest::upgrade`].
-pub fn take_upgrade(extensions: &mut http::Extensions) -> Option<OnUpgrade> {
-    extensions.remove()
+    broken_by(error)
 }

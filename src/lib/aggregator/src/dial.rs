@@ -103,6 +103,12 @@ impl Dialer {
 /// A connection with TLS.
 pub(crate) struct Dialed(TokioIo<TlsStream<TcpStream>>);
 
+impl Dialed {
+    pub(crate) fn into_inner(self) -> TlsStream<TcpStream> {
+        self.0.into_inner()
+    }
+}
+
 impl Connection for Dialed {
     fn connected(&self) -> Connected {
         Connected::new()

@@ -1,17 +1,17 @@
 //! Tests with aggregated servers that misbehave, over real connections.
 
-use crate::backend::{Backend, DelegatedRequest, DelegationError, FetchError, take_upgrade};
+use crate::backend::{Backend, DelegatedRequest, FetchError};
 use crate::dial::Dialer;
 use crate::resolve::ListedServices;
 use crate::service::RemoteService;
 use crate::tls::ProxyIdentity;
-use crate::tunnel::Tunnels;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::BudgetCaller;
 use ferrokube_pki::Pki;
+use ferrokube_relay::{DelegationError, Tunnels, take_upgrade};
 use ferrokube_serve::{
     Handler, ListenerLimits, Request, Response, Server, Shutdown, ShutdownTrigger, Tls,
 };

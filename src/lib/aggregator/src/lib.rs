@@ -20,10 +20,9 @@ mod service;
 mod status;
 mod swagger;
 mod tls;
-mod tunnel;
 
 use arc_swap::ArcSwap;
-pub use backend::{Backend, DelegatedRequest, DelegationError, take_upgrade};
+pub use backend::{Backend, DelegatedRequest};
 use bytes::Bytes;
 use dial::Dialer;
 pub use discovery::AggregatedVersion;
@@ -31,6 +30,8 @@ use discovery::Collected;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Informer, Local, Notice, Registry};
+use ferrokube_relay::Tunnels;
+pub use ferrokube_relay::{DelegationError, take_upgrade};
 pub use ferrokube_webhook::{CertificateFaults, ServiceResolver};
 use parking_lot::{Mutex, MutexGuard};
 use registration::Registration;
@@ -43,7 +44,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use swagger::merge as merge_swagger;
 pub use tls::{IdentityError, ProxyIdentity};
 use tokio::sync::watch;
-use tunnel::Tunnels;
 
 /// Max bytes of all OpenAPI v2 documents that are kept for merging; further ones are left out.
 const SWAGGER_BYTES: usize = 16 << 20;

@@ -3,9 +3,10 @@
 //! Users of the API name services, never addresses; the list has addresses, not names, so that
 //! nothing is left to be resolved to something else (fault 47).
 
+pub use ferrokube_relay::is_allowed;
 use ferrokube_webhook::ServiceResolver;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// First words of the error for a service without the port.
@@ -44,34 +45,6 @@ impl FromStr for ServiceAddress {
     }
 }
 
-/// Whether a service can have this address: not one of a link (cloud metadata), nor one that stands
-/// for many. Loopback is allowed: operators name the addresses, users of the API cannot.
-pub fn is_allowed(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            !(v4.is_unspecified()
-                || v4.is_link_local()
-                || v4.is_multicast()
-                || v4.is_broadcast()
-                || v4.octets()[0] == 0)
-        }
-        IpAddr::V6(v6) => match embedded(v6) {
-            Some(v4) => is_allowed(v4),
-            None => !(v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local()),
-        },
-    }
-}
-
-/// The IPv4 address in an IPv6 one: mapped, or of a translator (RFC 6052).
-fn embedded(address: Ipv6Addr) -> Option<IpAddr> {
-    if let Some(v4) = address.to_ipv4_mapped() {
-        return Some(v4.into());
-    }
-    let octets = address.octets();
-    let is_translated = octets[..12] == [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
-    is_translated.then(|| <[u8; 4]>::try_from(&octets[12..]).expect("4 of 16").into())
-}
-
 /// The operator's list of services.
 #[derive(Clone, Debug, Default)]
 pub struct ListedServices {
@@ -108,27 +81,6 @@ impl ServiceResolver for ListedServices {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fault_47_links_and_groups_are_no_service_addresses() {
-        for forbidden in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "169.254.169.254",
-            "224.0.0.1",
-            "255.255.255.255",
-            "::",
-            "fe80::1",
-            "ff02::1",
-            "::ffff:169.254.169.254",
-            "64:ff9b::a9fe:a9fe",
-        ] {
-            assert!(!is_allowed(forbidden.parse().unwrap()), "{forbidden}");
-        }
-        for allowed in ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "::ffff:10.0.0.1"] {
-            assert!(is_allowed(allowed.parse().unwrap()), "{allowed}");
-        }
-    }
 
     #[test]
     fn services_are_found_by_name_and_port() {

@@ -1,0 +1,70 @@
+//! Addresses that may be connected to (fault 47).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Whether another server can have this address: not one of a link (cloud metadata), nor one that
+/// stands for many. Loopback is allowed: for addresses that users of the API cannot choose.
+pub fn is_allowed(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            !(v4.is_unspecified()
+                || v4.is_link_local()
+                || v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.octets()[0] == 0)
+        }
+        IpAddr::V6(v6) => match embedded(v6) {
+            Some(v4) => is_allowed(v4),
+            None => !(v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local()),
+        },
+    }
+}
+
+/// Whether a user of the API may name this address: not one of this machine, either.
+pub fn is_global(address: IpAddr) -> bool {
+    let is_loopback = match address {
+        IpAddr::V4(v4) => v4.is_loopback(),
+        IpAddr::V6(v6) => embedded(v6).map_or(v6.is_loopback(), |v4| v4.is_loopback()),
+    };
+    is_allowed(address) && !is_loopback
+}
+
+/// The IPv4 address in an IPv6 one: mapped, or of a translator (RFC 6052).
+fn embedded(address: Ipv6Addr) -> Option<IpAddr> {
+    if let Some(v4) = address.to_ipv4_mapped() {
+        return Some(v4.into());
+    }
+    let octets = address.octets();
+    let is_translated = octets[..12] == [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
+    is_translated.then(|| <[u8; 4]>::try_from(&octets[12..]).expect("4 of 16").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_47_links_and_groups_are_no_service_addresses() {
+        for forbidden in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+        ] {
+            assert!(!is_allowed(forbidden.parse().unwrap()), "{forbidden}");
+        }
+        for allowed in ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "::ffff:10.0.0.1"] {
+            assert!(is_allowed(allowed.parse().unwrap()), "{allowed}");
+        }
+        for loopback in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
+            assert!(!is_global(loopback.parse().unwrap()), "{loopback}");
+        }
+        assert!(is_global("10.0.0.1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,179 @@
+//! Responses of other servers, as their clients get them.
+
+use crate::headers::remove_hop_by_hop;
+use bytes::Bytes;
+use ferrokube_flow::Loan;
+use ferrokube_serve::Response;
+use futures::stream;
+use http::header::{CONTENT_LENGTH, LOCATION, TRANSFER_ENCODING};
+use http::{HeaderValue, Uri};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::any::Any;
+use std::error::Error;
+use std::io;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Why a request was not answered by its server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DelegationError {
+    /// 503: the last check of the service failed.
+    #[error("service unavailable")]
+    Unavailable,
+    /// 503, with what is known.
+    #[error("error trying to reach service: {0}")]
+    Unreachable(String),
+    /// 502.
+    #[error("the backend attempted to redirect this request, which is not permitted")]
+    Redirect,
+    /// 500: its user cannot be written into headers.
+    #[error("the user of this request cannot be forwarded")]
+    User,
+    /// 429: no room.
+    #[error("too many requests, please try again later")]
+    Full,
+}
+
+/// The class of an error of a connection; its causes are only logged.
+pub fn broken_by(error: &(dyn Error + 'static)) -> String {
+    tracing::debug!(%error, "a request to another server failed");
+    "the connection broke before it answered".to_owned()
+}
+
+/// What a response holds while it streams.
+pub struct Relay {
+    /// A place that others may need; `None`: it is bounded elsewhere.
+    pub loan: Option<Loan>,
+    /// `None`: long-running.
+    pub deadline: Option<Instant>,
+    /// True once this server shuts down.
+    pub ended: watch::Receiver<bool>,
+    /// Returned when the response has ended.
+    pub place: Option<Box<dyn Any + Send>>,
+    /// Redirects are refused, unless they are the client's to follow.
+    pub redirects: Option<LocationBase>,
+}
+
+/// For redirects that the client follows: where a path of the other server is below this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocationBase {
+    /// Host and port of the other server.
+    pub authority: String,
+    /// Path in front of its paths.
+    pub prefix: String,
+}
+
+impl LocationBase {
+    /// A location as the client can reach it; that of a third server stays as it is, and the
+    /// client goes there by itself.
+    fn located(&self, location: &HeaderValue) -> Option<HeaderValue> {
+        let uri: Uri = location.to_str().ok()?.parse().ok()?;
+        let is_ours = uri.authority().is_none_or(|host| host.as_str() == self.authority);
+        if !is_ours || !uri.path().starts_with('/') {
+            return Some(location.clone());
+        }
+        let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        HeaderValue::from_str(&format!("{}{}{query}", self.prefix, uri.path())).ok()
+    }
+}
+
+impl Relay {
+    /// Resolves when others need the place, or the time is over: for what has no deadline, when
+    /// the server shuts down.
+    pub async fn interrupted(&mut self) -> DelegationError {
+        let Self { loan, deadline, ended, .. } = self;
+        let over = async {
+            if let Some(deadline) = deadline {
+                tokio::time::sleep_until(*deadline).await;
+                let why = "it did not answer in time".to_owned();
+                return DelegationError::Unreachable(why);
+            }
+            if ended.wait_for(|ended| *ended).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            DelegationError::Unavailable
+        };
+        let called_back = async {
+            match loan {
+                Some(loan) => loan.called_back().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = called_back => DelegationError::Full,
+            why = over => why,
+        }
+    }
+}
+
+/// The response for the client, without the fields of the other connection.
+///
+/// # Errors
+/// [`DelegationError`]: a redirect that nobody may follow, or a switch of protocols.
+pub fn relayed(
+    response: http::Response<Incoming>,
+    relay: Relay,
+) -> Result<Response, DelegationError> {
+    let (mut head, body) = response.into_parts();
+    if head.status.is_redirection()
+        && let Some(location) = head.headers.get(LOCATION)
+    {
+        let located = relay.redirects.as_ref().and_then(|base| base.located(location));
+        head.headers.insert(LOCATION, located.ok_or(DelegationError::Redirect)?);
+    }
+    if head.status.is_informational() {
+        // A proxy in between would join its two connections.
+        let why = "it switched protocols without being asked to".to_owned();
+        return Err(DelegationError::Unreachable(why));
+    }
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112, section 6.3: the length is that of the chunks.
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    remove_hop_by_hop(&mut head.headers);
+    let body = if body.is_end_stream() {
+        ferrokube_serve::empty()
+    } else {
+        ferrokube_serve::stream(stream::unfold(Some((body, relay)), next_piece))
+    };
+    let mut out = Response::new(body);
+    *out.status_mut() = head.status;
+    *out.headers_mut() = head.headers;
+    Ok(out)
+}
+
+type Relayed = Option<(Incoming, Relay)>;
+
+async fn next_piece(state: Relayed) -> Option<(io::Result<Bytes>, Relayed)> {
+    let (mut body, mut relay) = state?;
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => frame?,
+            why = relay.interrupted() => return Some((Err(io::Error::other(why)), None)),
+        };
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) if data.is_empty() => {}
+            Ok(Ok(data)) => return Some((Ok(data), Some((body, relay)))),
+            // Trailers.
+            Ok(Err(_)) => {}
+            Err(error) => return Some((Err(io::Error::other(error)), None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_within_the_other_server_stays_below_the_proxy() {
+        let base = LocationBase { authority: "10.0.0.1:80".to_owned(), prefix: "/p".to_owned() };
+        let located = |text: &'static str| base.located(&HeaderValue::from_static(text)).unwrap();
+        assert_eq!(located("/login?a=b"), "/p/login?a=b");
+        assert_eq!(located("http://10.0.0.1:80/x"), "/p/x");
+        assert_eq!(located("http://169.254.169.254/x"), "http://169.254.169.254/x");
+    }
+}

@@ -1,0 +1,210 @@
+//! Connections to other servers, made for one request each, and upgraded ones.
+//!
+//! Only after a 101 for the requested protocol are the two connections joined; after any other
+//! response the one to the server is closed, never used again (fault 45).
+
+use crate::response::{DelegationError, Relay, broken_by, relayed};
+use crate::{HEAD_BYTES, HEAD_FIELDS};
+use ferrokube_serve::{Body, Response};
+use futures::future::join;
+use http::header::{CONNECTION, HOST, UPGRADE};
+use http::{HeaderValue, Request, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Max wait for a server's answer to the upgrade.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A connection, as it comes from the network.
+pub trait NetworkStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> NetworkStream for T {}
+
+/// Running tunnels; they end with the server.
+pub struct Tunnels {
+    tasks: Mutex<JoinSet<()>>,
+    ended: watch::Receiver<bool>,
+}
+
+impl Tunnels {
+    /// `ended` is true once the server shuts down.
+    pub fn new(ended: watch::Receiver<bool>) -> Self {
+        Self { tasks: Mutex::default(), ended }
+    }
+
+    /// For a [`Relay`].
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.clone()
+    }
+
+    /// Runs a task that ends with the server.
+    pub fn spawn(&self, tunnel: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(tunnel);
+    }
+}
+
+/// Resolves when the server shuts down.
+async fn shut_down(mut ended: watch::Receiver<bool>) {
+    if ended.wait_for(|ended| *ended).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Takes the client's connection out of a request.
+pub fn take_upgrade(extensions: &mut http::Extensions) -> Option<OnUpgrade> {
+    extensions.remove()
+}
+
+/// A request for an upgrade.
+pub struct UpgradeCall {
+    /// To switch to: one of [`crate::upgrade_protocol`].
+    pub protocol: &'static str,
+    /// The client's connection.
+    pub client: OnUpgrade,
+    /// Of the response; also if the server does not switch.
+    pub relay: Relay,
+    /// For the server.
+    pub request: Request<Body>,
+}
+
+/// Sends a request, for an upgrade or not, as the only one of a connection.
+///
+/// # Errors
+/// [`DelegationError::Unreachable`].
+async fn send(
+    connection: impl NetworkStream,
+    tunnels: &Tunnels,
+    mut request: Request<Body>,
+) -> Result<http::Response<Incoming>, DelegationError> {
+    let broken = |error: hyper::Error| DelegationError::Unreachable(broken_by(&error));
+    let mut heads = http1::Builder::new();
+    heads.max_buf_size(HEAD_BYTES).max_headers(HEAD_FIELDS);
+    let handshake = heads.handshake(TokioIo::new(connection)).await;
+    let (mut sender, connection) = handshake.map_err(broken)?;
+    let ended = shut_down(tunnels.ended());
+    tunnels.spawn(async move {
+        tokio::select! {
+            _ = connection.with_upgrades() => {}
+            () = ended => {}
+        }
+    });
+    to_origin(&mut request);
+    sender.send_request(request).await.map_err(broken)
+}
+
+/// Relays a request over a connection of its own.
+///
+/// # Errors
+/// [`DelegationError`].
+pub async fn exchanged(
+    connection: impl NetworkStream,
+    tunnels: &Tunnels,
+    request: Request<Body>,
+    mut relay: Relay,
+) -> Result<Response, DelegationError> {
+    let answered = tokio::select! {
+        biased;
+        answered = send(connection, tunnels, request) => answered?,
+        why = relay.interrupted() => return Err(why),
+    };
+    relayed(answered, relay)
+}
+
+/// A server's answer to an upgrade.
+pub enum Upgrading {
+    /// It has switched: its connection, and its response.
+    Switched(OnUpgrade, http::Response<()>),
+    /// It answers otherwise.
+    Answered(http::Response<Incoming>),
+}
+
+/// Asks a server to switch protocols.
+///
+/// # Errors
+/// [`DelegationError::Unreachable`].
+pub async fn switch(
+    connection: impl NetworkStream,
+    tunnels: &Tunnels,
+    protocol: &'static str,
+    mut request: Request<Body>,
+) -> Result<Upgrading, DelegationError> {
+    let headers = request.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(protocol));
+    let answered = tokio::time::timeout(ANSWER, send(connection, tunnels, request)).await;
+    let mut response = answered
+        .map_err(|_| DelegationError::Unreachable("it did not answer in time".to_owned()))??;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Upgrading::Answered(response));
+    }
+    let given = response.headers().get(UPGRADE);
+    if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(protocol.as_bytes())) {
+        let why = "it switched to another protocol";
+        return Err(DelegationError::Unreachable(why.to_owned()));
+    }
+    let server = hyper::upgrade::on(&mut response);
+    Ok(Upgrading::Switched(server, response.map(drop)))
+}
+
+/// Relays an upgrade: after a 101 the two connections are one, until one of them ends or the relay
+/// is interrupted.
+///
+/// # Errors
+/// [`DelegationError`].
+pub async fn upgraded(
+    connection: impl NetworkStream,
+    tunnels: &Tunnels,
+    call: UpgradeCall,
+) -> Result<Response, DelegationError> {
+    let UpgradeCall { protocol, client, mut relay, request } = call;
+    let (server, response) = match switch(connection, tunnels, protocol, request).await? {
+        Upgrading::Switched(server, response) => (server, response),
+        Upgrading::Answered(response) => {
+            relay.deadline = Some(Instant::now() + ANSWER);
+            return relayed(response, relay);
+        }
+    };
+    tunnels.spawn(async move {
+        tokio::select! {
+            () = joined(client, server) => {}
+            _ = relay.interrupted() => {}
+        }
+    });
+    let mut out = Response::new(ferrokube_serve::empty());
+    *out.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *out.headers_mut() = response.headers().clone();
+    Ok(out)
+}
+
+/// An origin-form request, as a connection of its own needs it.
+fn to_origin(request: &mut Request<Body>) {
+    let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    if let Some(host) = authority.and_then(|host| HeaderValue::from_str(&host).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    if let Some(target) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = Uri::from(target);
+    }
+    *request.version_mut() = Version::HTTP_11;
+}
+
+/// An upgraded connection, as bytes; `None` if it ended before.
+pub async fn opened(upgrade: OnUpgrade) -> Option<TokioIo<Upgraded>> {
+    upgrade.await.ok().map(TokioIo::new)
+}
+
+async fn joined(client: OnUpgrade, server: OnUpgrade) {
+    let (Some(mut client), Some(mut server)) = join(opened(client), opened(server)).await else {
+        return;
+    };
+    let _ = copy_bidirectional(&mut client, &mut server).await;
+}
