@@ -13,11 +13,12 @@ use ferrokube_cri::{Runtime, RuntimeSocket};
 use ferrokube_features::KubernetesVersion;
 use ferrokube_images::{ImageManager, PullMetrics};
 use ferrokube_kubelet::{
-    EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, KubeletSettings, NodeApi,
-    NodeIdentity,
+    EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, KubeletServer,
+    KubeletSettings, NodeApi, NodeIdentity, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -79,11 +80,50 @@ pub(crate) struct KubeletFlags {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     registry_burst: Option<i64>,
     #[command(flatten)]
+    server: KubeletServerFlags,
+    #[command(flatten)]
     features: FeatureFlags,
     #[command(flatten)]
     log: LogFlags,
     #[command(flatten)]
     tracing: TracingFlags,
+}
+
+/// Of the server for logs, exec, attach and port-forward, which runs with `--kubeconfig`.
+#[derive(Debug, Args)]
+struct KubeletServerFlags {
+    /// IP address of the kubelet's own server [default: 0.0.0.0]
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// Its port; 0: any free one [default: 10250]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Chain of its serving certificate [default: self-made]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<String>,
+    /// Key of its serving certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<String>,
+    /// CAs of its clients' certificates [default: those that the API server publishes]
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<String>,
+    /// Whether the API server reviews bearer tokens of its clients [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    authentication_token_webhook: Option<bool>,
+}
+
+impl KubeletServerFlags {
+    fn settings(&self) -> ServerSettings {
+        ServerSettings {
+            address: self.address.map(|address| address.to_string()),
+            port: self.port.map(i64::from),
+            tls_cert_file: self.tls_cert_file.clone(),
+            tls_private_key_file: self.tls_private_key_file.clone(),
+            client_ca_file: self.client_ca_file.clone(),
+            token_webhook: self.authentication_token_webhook,
+            ..ServerSettings::default()
+        }
+    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -104,6 +144,7 @@ impl KubeletFlags {
             registry_burst: self.registry_burst,
             register_node: self.register_node,
             max_pods: self.max_pods,
+            server: self.server.settings(),
             ..KubeletSettings::default()
         }
     }
@@ -135,6 +176,7 @@ impl KubeletFlags {
             name,
             host_name,
             addresses,
+            server_port: None,
             version: format!(
                 "v{}.0+ferrokube-{}",
                 KubernetesVersion::CURRENT,
@@ -153,6 +195,17 @@ impl KubeletFlags {
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_lowercase()
+}
+
+/// Names of a self-made serving certificate.
+fn serving_names(identity: &NodeIdentity) -> Vec<String> {
+    let addresses = identity.addresses.iter().map(ToString::to_string);
+    let mut names: Vec<String> = [identity.name.clone(), identity.host_name.clone()].into();
+    names.retain(|name| !name.is_empty());
+    names.extend(addresses);
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// The address from which packets leave; loopback without a default route. Nothing is sent.
@@ -185,9 +238,13 @@ pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
 async fn work(
     flags: KubeletFlags,
     config: KubeletConfig,
-    identity: NodeIdentity,
+    mut identity: NodeIdentity,
 ) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(&flags.root_dir)
+    // What is in it is of pods, and of no other user.
+    let mut root = std::fs::DirBuilder::new();
+    root.recursive(true)
+        .mode(0o750)
+        .create(&flags.root_dir)
         .with_context(|| format!("cannot create --root-dir {}", flags.root_dir.display()))?;
     let socket = |endpoint: &str| -> anyhow::Result<Runtime> {
         Ok(Runtime::new(Arc::new(RuntimeSocket::new(endpoint)?)))
@@ -197,11 +254,12 @@ async fn work(
     let image_service = socket(&config.image_service_endpoint)?;
     let (sink, queue) = EventSink::new();
     let sink = Arc::new(sink);
+    let metrics = Arc::<PullMetrics>::default();
     let images = ImageManager::new(
         image_service,
         config.pulls,
         Arc::clone(&sink) as Arc<_>,
-        Arc::<PullMetrics>::default(),
+        Arc::clone(&metrics),
     );
     let paths =
         KubeletPaths { root: flags.root_dir.clone(), logs: config.pod_logs_dir.clone().into() };
@@ -211,6 +269,12 @@ async fn work(
     let name = identity.name.clone();
     if let Some(path) = &flags.kubeconfig {
         let client = Connection::from_kubeconfig(path).await?.with_agent(AGENT).client()?;
+        if let Some(server) = config.server {
+            let names = serving_names(&identity);
+            let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+            identity.server_port = Some(server.port());
+            kubelet = kubelet.server(server);
+        }
         kubelet = kubelet.api(NodeApi::new(client, identity, queue));
     }
     let mut signals = Signals::new()?;

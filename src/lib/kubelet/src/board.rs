@@ -131,7 +131,7 @@ impl StatusBoard {
         self.changed.notify_one();
     }
 
-    #[cfg(test)]
+    /// The newest status of a pod.
     pub(crate) fn of(&self, uid: &str) -> Option<PodStatus> {
         self.posted.lock().get(uid)?.status.clone()
     }

@@ -8,6 +8,7 @@ use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
+use crate::server::{KubeletServer, ServedNode};
 use crate::static_pods::read_directory;
 use crate::worker;
 use ferrokube_cri::{
@@ -109,6 +110,7 @@ pub struct Kubelet {
     static_pods: Option<PathBuf>,
     interval: Duration,
     api: Option<NodeApi>,
+    server: Option<KubeletServer>,
 }
 
 impl Kubelet {
@@ -138,6 +140,7 @@ impl Kubelet {
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
             api: None,
+            server: None,
         }
     }
 
@@ -163,9 +166,17 @@ impl Kubelet {
         self
     }
 
+    /// Serves logs, commands and ports of the pods, to users whom the API server authorizes: without
+    /// one there is no server.
+    #[must_use]
+    pub fn server(mut self, server: KubeletServer) -> Self {
+        self.server = Some(server);
+        self
+    }
+
     /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
     pub async fn run(self) {
-        let Self { node, static_pods, interval, api } = self;
+        let Self { node, static_pods, interval, api, server } = self;
         let node = Arc::new(node);
         let (found, files) = watch::channel(Vec::new());
         let pods = PodLoop {
@@ -179,7 +190,20 @@ impl Kubelet {
             ended: BTreeSet::new(),
         };
         match api {
-            Some(api) => _ = tokio::join!(pods.run(), api.run(&node, files)),
+            Some(api) => {
+                let served = ServedNode {
+                    node: Arc::clone(&node),
+                    pods: Arc::clone(&api.pods),
+                    files: files.clone(),
+                    client: api.client.clone(),
+                };
+                let serving = async {
+                    if let Some(server) = server {
+                        server.run(served).await;
+                    }
+                };
+                _ = tokio::join!(pods.run(), api.run(&node, files), serving);
+            }
             None => pods.run().await,
         }
     }

@@ -23,7 +23,10 @@
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! Not here yet: persistent volumes, the kubelet's own server.
+//! - **The server** (`server/`) is for the API server: logs, and the runtime's streams of commands and
+//!   ports.
+//!
+//! Not here yet: persistent volumes.
 
 mod api;
 mod assemble;
@@ -39,6 +42,7 @@ mod next;
 mod objects;
 mod pod;
 mod probes;
+mod server;
 mod static_pods;
 mod status;
 mod supported;
@@ -47,6 +51,10 @@ mod volumes;
 mod worker;
 
 pub use api::{EventSink, NodeApi, NodeIdentity};
-pub use config::{KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings};
+pub use config::{
+    KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings, ServerConfig,
+    ServerSettings,
+};
 pub use kubelet::{Kubelet, KubeletPaths};
 pub use pod::{NodePod, NodePodError};
+pub use server::{KubeletServer, KubeletServerError};

@@ -33,6 +33,8 @@ pub struct NodeIdentity {
     pub host_name: String,
     /// Addresses, the main one first.
     pub addresses: Vec<IpAddr>,
+    /// Port of the kubelet's own server, if it has one.
+    pub server_port: Option<u16>,
     /// Version that is shown, as `v1.36.0`.
     pub version: String,
     /// Labels to register with, besides the well-known ones.

@@ -6,7 +6,9 @@ use crate::kubelet::PodNode;
 use crate::worker::in_background;
 use ferrokube_client::Outage;
 use ferrokube_cri::RuntimeStatusRequest;
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -141,6 +143,9 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
         capacity: Some(capacity),
         allocatable: Some(allocatable),
         conditions: Some(conditions(&machine, unready(node).await)),
+        daemon_endpoints: identity.server_port.map(|port| NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
+        }),
         node_info: Some(system_info(&identity.version, &runtime_version)),
         ..NodeStatus::default()
     }

@@ -5,6 +5,7 @@
 //! without an effect here is named in a warning: it is never silently ignored.
 
 mod fields;
+mod server;
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
@@ -12,6 +13,7 @@ use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::yaml;
 use ferrokube_images::PullConfig;
 use fields::{ConfigFieldType, UNUSED, USED};
+pub use server::{ServerConfig, ServerSettings};
 use std::time::Duration;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -71,6 +73,8 @@ pub struct KubeletSettings {
     pub node_status_report_frequency: Option<Duration>,
     /// Of the node's lease.
     pub node_lease_duration_seconds: Option<i64>,
+    /// Of the kubelet's own server.
+    pub server: ServerSettings,
 }
 
 /// What a file says, and what is doubtful in it.
@@ -109,6 +113,8 @@ pub struct KubeletConfig {
     pub node_status_report_frequency: Duration,
     /// Of the node's lease.
     pub node_lease_duration: Duration,
+    /// The kubelet's own server; `None`: there is none.
+    pub server: Option<ServerConfig>,
 }
 
 impl KubeletConfigFile {
@@ -242,6 +248,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl KubeletSettings {
     /// Sets a field of [`USED`], whose type was checked.
     fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        if self.server.set(name, value)? {
+            return Ok(());
+        }
         // An empty text or a zero duration is unset, as in Go.
         let text = value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let number = value.as_i64();
@@ -314,6 +323,7 @@ impl KubeletSettings {
             node_lease_duration_seconds: self
                 .node_lease_duration_seconds
                 .or(below.node_lease_duration_seconds),
+            server: self.server.over(below.server),
         }
     }
 
@@ -365,6 +375,7 @@ impl KubeletSettings {
         if lease <= 0 {
             wrong("nodeLeaseDurationSeconds must be greater than 0".to_owned());
         }
+        let server = self.server.finish(&mut wrong);
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
         }
@@ -397,6 +408,7 @@ impl KubeletSettings {
                 .node_status_report_frequency
                 .unwrap_or(Duration::from_secs(300)),
             node_lease_duration: Duration::from_secs(u64::from(number(lease))),
+            server,
         })
     }
 }

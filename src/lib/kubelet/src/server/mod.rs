@@ -1,0 +1,213 @@
+//! The kubelet's own server: logs, commands and ports of its pods, for the API server.
+//!
+//! Every request is authenticated (client certificate or TokenReview) and authorized
+//! (SubjectAccessReview); there is no port without. Commands and ports are the runtime's: its
+//! streaming URL is joined with the client's upgraded connection.
+
+mod access;
+mod cache;
+mod logs;
+mod pods;
+mod routes;
+mod streams;
+
+use crate::api::ApiPods;
+use crate::config::ServerConfig;
+use crate::kubelet::PodNode;
+use crate::pod::NodePod;
+use access::KubeletAccess;
+use ferrokube_client::Outage;
+use ferrokube_pki::{PkiError, self_signed};
+use ferrokube_relay::Tunnels;
+use ferrokube_serve::reload::{LoadedFiles, ReloadError, TlsFiles};
+use ferrokube_serve::{
+    Handler, ListenerLimits, Request, Response, Server, ServerError, Shutdown, ShutdownTrigger,
+    Tls, TlsError,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use prometheus_client::registry::Registry;
+use routes::ServerFailure;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// Connections to the kubelet.
+const CONNECTIONS: usize = 1000;
+/// Commands, ports and logs that stream at a time.
+const STREAMS: usize = 256;
+/// Interval of looks at certificate files.
+const RELOAD: Duration = Duration::from_secs(20);
+/// Interval of looks at the client CA that the API server publishes: until there is one, and then.
+const CA_INTERVALS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+/// Where the API server publishes it.
+const CA_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletServerError {
+    /// No serving certificate could be made.
+    #[error("cannot make a serving certificate")]
+    Certificate(#[from] PkiError),
+    /// A certificate cannot be used.
+    #[error("cannot use the serving certificate")]
+    Tls(#[from] TlsError),
+    /// A file cannot be used.
+    #[error(transparent)]
+    Files(#[from] ReloadError),
+    /// The port is taken, mostly by another kubelet.
+    #[error("cannot listen for the API server; set --port")]
+    Listen(#[from] ServerError),
+}
+
+/// A bound server, which serves once its kubelet runs.
+pub struct KubeletServer {
+    listener: Server,
+    tls: Tls,
+    files: TlsFiles,
+    loaded: LoadedFiles,
+    config: ServerConfig,
+    names: Vec<String>,
+    metrics: Registry,
+}
+
+/// What requests are about.
+pub(crate) struct ServedNode {
+    pub(crate) node: Arc<PodNode>,
+    pub(crate) pods: Arc<ApiPods>,
+    pub(crate) files: watch::Receiver<Vec<NodePod>>,
+    pub(crate) client: Client,
+}
+
+impl KubeletServer {
+    /// Listens. `names`: of a self-made serving certificate; `register`: adds metrics.
+    ///
+    /// # Errors
+    /// [`KubeletServerError`].
+    pub fn bind(
+        config: ServerConfig,
+        names: Vec<String>,
+        register: impl FnOnce(&mut Registry),
+    ) -> Result<Self, KubeletServerError> {
+        let mut metrics = Registry::default();
+        register(&mut metrics);
+        let files = TlsFiles {
+            serving: config.certificate.clone(),
+            client_ca: config.client_ca.clone(),
+            ..TlsFiles::default()
+        };
+        let (chain, key) = match files.read_serving()? {
+            Some(pair) => pair,
+            None => self_made(&names)?,
+        };
+        let tls = Tls::new(&chain, &key)?;
+        let loaded = files.apply(&tls, &LoadedFiles::default())?;
+        let limits = ListenerLimits { connections: CONNECTIONS, ..ListenerLimits::default() };
+        let listener = Server::bind(config.address, tls.clone(), limits.of_process())?;
+        Ok(Self { listener, tls, files, loaded, config, names, metrics })
+    }
+
+    /// The port, which may have been any free one.
+    pub fn port(&self) -> u16 {
+        self.listener.local_address().port()
+    }
+
+    /// Serves until dropped.
+    pub(crate) async fn run(self, served: ServedNode) {
+        let Self { listener, tls, files, loaded, config, names, metrics } = self;
+        let (_trigger, shutdown) = ShutdownTrigger::new();
+        let ended = watch::channel(false);
+        let client = served.client.clone();
+        let handler = KubeletHandler {
+            access: KubeletAccess::new(client.clone(), &served.node.name, &config),
+            served,
+            tunnels: Tunnels::new(ended.1),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            metrics,
+        };
+        let is_own = files.serving.is_none();
+        let follows_api = files.client_ca.is_none();
+        tokio::join!(
+            async { _ = listener.serve(Arc::new(handler), shutdown.clone()).await },
+            files.watch(tls.clone(), loaded, RELOAD, shutdown.clone()),
+            async {
+                if follows_api {
+                    follow_client_ca(&client, &tls).await;
+                }
+            },
+            async {
+                if is_own {
+                    renew(&names, &tls, &shutdown).await;
+                }
+            },
+        );
+        drop(ended.0);
+    }
+}
+
+fn self_made(names: &[String]) -> Result<(Vec<u8>, Vec<u8>), PkiError> {
+    let pair = self_signed(names)?;
+    Ok((pair.chain_pem.into_bytes(), pair.key_pem.into_bytes()))
+}
+
+/// Replaces the self-made certificate before it expires.
+async fn renew(names: &[String], tls: &Tls, shutdown: &Shutdown) {
+    while !shutdown.is_begun() {
+        match self_signed(names) {
+            Ok(pair) => {
+                let (chain, key) = (pair.chain_pem.as_bytes(), pair.key_pem.as_bytes());
+                if let Err(error) = tls.replace_serving(chain, key) {
+                    tracing::error!(%error, "cannot use the new serving certificate");
+                }
+                pair.renewal.due().await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot make a serving certificate");
+                tokio::time::sleep(CA_INTERVALS[1]).await;
+            }
+        }
+    }
+}
+
+/// Trusts the client CA that the API server publishes for servers like this one.
+async fn follow_client_ca(client: &Client, tls: &Tls) {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CA_MAP.0);
+    let mut outage =
+        Outage::new("read the client CA from kube-system/extension-apiserver-authentication");
+    let mut used = String::new();
+    loop {
+        match maps.get(CA_MAP.1).await {
+            Ok(map) => {
+                outage.works();
+                let pem = map.data.unwrap_or_default().remove("client-ca-file").unwrap_or_default();
+                if !pem.is_empty() && pem != used {
+                    match tls.replace_client_ca(pem.as_bytes()) {
+                        Ok(()) => used = pem,
+                        Err(error) => tracing::warn!(%error, "cannot use the published client CA"),
+                    }
+                }
+            }
+            Err(error) => _ = outage.failed(&error),
+        }
+        tokio::time::sleep(CA_INTERVALS[usize::from(!used.is_empty())]).await;
+    }
+}
+
+/// Answers requests.
+pub(crate) struct KubeletHandler {
+    access: KubeletAccess,
+    served: ServedNode,
+    tunnels: Tunnels,
+    /// Places for what streams.
+    streams: Arc<Semaphore>,
+    metrics: Registry,
+}
+
+impl Handler for KubeletHandler {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(
+            async move { self.respond(request).await.unwrap_or_else(ServerFailure::into_response) },
+        )
+    }
+}
