@@ -9,6 +9,7 @@ use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
 use ferrokube_controlplane::aggregator::ServiceAddress;
+use ferrokube_controlplane::connect::ADDRESS_TYPES;
 use ferrokube_features::{
     EmulatedVersion, GateSettings, GateWarning, Gates, KubernetesVersion, LOG_TRACKING, known,
 };
@@ -17,6 +18,12 @@ use ferrokube_trace::log::{self, LogFile, Rotation};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// A type of node addresses.
+fn address_type(text: &str) -> Result<String, String> {
+    let known = || format!("must be one of {}", ADDRESS_TYPES.join(", "));
+    ADDRESS_TYPES.contains(&text).then(|| text.to_owned()).ok_or_else(known)
+}
 
 /// Logging flags.
 #[derive(Debug, Args)]
@@ -340,6 +347,19 @@ pub(crate) struct KubeApiserverFlags {
     /// Key of --proxy-client-cert-file
     #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
     pub(crate) proxy_client_key_file: Option<PathBuf>,
+    /// Certificate by which kubelets recognize this server; reloaded on change [default: issued by
+    /// pki/client-ca.crt in the data directory for the user kube-apiserver-kubelet-client]
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
+    pub(crate) kubelet_client_certificate: Option<PathBuf>,
+    /// Key of --kubelet-client-certificate
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
+    pub(crate) kubelet_client_key: Option<PathBuf>,
+    /// CAs of kubelets' serving certificates [default: these are not verified]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubelet_certificate_authority: Option<PathBuf>,
+    /// Types of node addresses, the preferred one first
+    #[arg(long, value_name = "TYPE,...", value_delimiter = ',', default_values_t = ADDRESS_TYPES.map(str::to_owned), value_parser = address_type)]
+    pub(crate) kubelet_preferred_address_types: Vec<String>,
     /// Issuer of service account tokens
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
     pub(crate) service_account_issuer: String,

@@ -12,8 +12,8 @@ use ferrokube_serve::ListenerLimits;
 use ferrokube_serve::reload::TlsFiles;
 use ferrokube_server::{
     AUDIT_RESERVE, AggregationConfig, AuthenticatorKind, ControlPlane, ControlPlaneBuilder,
-    DataDir, FrontProxyConfig, ListenerConfig, ServerContext, ServiceAccountConfig, StorageConfig,
-    WebhookConfig,
+    DataDir, FrontProxyConfig, KubeletAccessConfig, ListenerConfig, ServerContext,
+    ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
 use ferrokube_storage::journal::unsynced::UnsyncedDisk;
 use ferrokube_storage::{Config, Environment};
@@ -43,6 +43,7 @@ pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
         .builtin_authenticators(authenticators(setup))
         .service_accounts(service_accounts(setup))
         .aggregation(aggregation(setup))
+        .kubelets(kubelets(setup))
         .services(flags.service_address.iter().cloned())
         .webhooks(WebhookConfig {
             mutating: Arc::clone(&setup.inputs.admission.mutating),
@@ -136,6 +137,16 @@ fn aggregation(setup: &ServerSetup<'_>) -> AggregationConfig {
     let chain = kube_apiserver.proxy_client_cert_file.clone();
     AggregationConfig {
         client_certificate: chain.zip(kube_apiserver.proxy_client_key_file.clone()),
+    }
+}
+
+fn kubelets(setup: &ServerSetup<'_>) -> KubeletAccessConfig {
+    let kube_apiserver = setup.kube_apiserver;
+    let chain = kube_apiserver.kubelet_client_certificate.clone();
+    KubeletAccessConfig {
+        client_certificate: chain.zip(kube_apiserver.kubelet_client_key.clone()),
+        ca_file: kube_apiserver.kubelet_certificate_authority.clone(),
+        address_types: kube_apiserver.kubelet_preferred_address_types.clone(),
     }
 }
 

@@ -26,6 +26,7 @@ use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, MastersOnly};
+use ferrokube_connect::Connections;
 use ferrokube_features::Gates;
 use ferrokube_flow::Flow;
 use ferrokube_flow::Limits;
@@ -80,6 +81,7 @@ pub struct ApiServerBuilder {
     observer: Option<Arc<dyn Observer>>,
     steps: NamedSteps,
     aggregator: Arc<Aggregator>,
+    connections: Option<Arc<Connections>>,
     webhook_certificates: CertificateFaults,
     metrics: Vec<RegisterMetrics>,
 }
@@ -173,6 +175,13 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn aggregator(mut self, aggregator: Aggregator) -> Self {
         self.aggregator = Arc::new(aggregator);
+        self
+    }
+
+    /// How kubelets, pods and services are connected to; default: not at all.
+    #[must_use]
+    pub fn connections(mut self, connections: Connections) -> Self {
+        self.connections = Some(Arc::new(connections));
         self
     }
 
@@ -276,6 +285,7 @@ impl ApiServerBuilder {
             ),
             webhook_certificates: self.webhook_certificates,
             aggregator: self.aggregator,
+            connections: self.connections,
         };
         let steps = Arc::new(Mutex::new(Some(self.steps)));
         ApiServer { state: Arc::new(state), steps, started: Arc::default(), loops }
@@ -331,6 +341,7 @@ impl ApiServer {
                 Arc::new(ListedServices::default()),
                 ProxyIdentity::default(),
             )),
+            connections: None,
             webhook_certificates: CertificateFaults::default(),
             metrics: Vec::new(),
         }
@@ -439,6 +450,9 @@ impl ApiServer {
         self.state.health.stop();
         self.state.registry.end_watches();
         self.state.aggregator.end();
+        if let Some(connections) = &self.state.connections {
+            connections.end();
+        }
         // Status writes that this loses are made at the next start.
         self.loops.lock().abort_all();
     }

@@ -42,6 +42,7 @@ mod watch;
 pub use builder::{ApiServer, ApiServerBuilder, BootstrapFuture, BootstrapStep, StartError};
 pub use features::settings::{FeatureFunction, FeatureSettings};
 pub use ferrokube_aggregator as aggregator;
+pub use ferrokube_connect as connect;
 pub use ferrokube_flow::Limits;
 pub use metrics::RegisterMetrics;
 pub use observer::{Observer, RequestRecord};

@@ -7,6 +7,7 @@ use crate::rejection::{Rejection, method_not_allowed};
 use crate::state::ServerState;
 use crate::{decode, status, verbs, watch};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_connect::Connections;
 use ferrokube_registry::{Served, Target};
 use ferrokube_resource::{Definition, Scope, Verbs};
 use ferrokube_serve::Response;
@@ -34,7 +35,14 @@ pub(crate) async fn handle(
     }
     let target = target(action, served);
     let caller = request.caller_number();
-    let run = run(state, request, &target, action.verb());
+    let run: VerbFuture<'_> = if Connections::serves(&target.served.definition, &target.subresource)
+    {
+        // Never as a stored object's subresource, which would read and write the object.
+        let connections = state.connections.as_deref().ok_or_else(no_such_resource)?;
+        Box::pin(verbs::connect(state, request, &target, connections))
+    } else {
+        run(state, request, &target, action.verb())
+    };
     let answer = state.registry.offload().run(caller, run).await;
     if let Err(rejection) = &answer
         && !target.served.definition.dialect.routes_itself()
@@ -120,9 +128,11 @@ fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool)
 fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
     let (definition, depth) = (&served.definition, action.depth());
     let spans = definition.scope == Scope::Namespaced && action.namespace().is_empty();
+    // Paths below a proxy are the other server's.
+    let is_proxy = action.subresource() == "proxy";
     let serves = match depth {
-        Depth::Beyond => None,
-        Depth::Subresource => served
+        Depth::Beyond if !is_proxy => None,
+        Depth::Subresource | Depth::Beyond => served
             .version()
             .subresources
             .iter()
@@ -158,8 +168,8 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
         Depth::Object => verb != Verb::Create,
         Depth::Subresource | Depth::Beyond => true,
     };
-    // HEAD is authorized like GET but has no route; `/watch/` only has GET.
-    let is_method = !reads || action.is_get();
+    // HEAD is authorized like GET but has no route except a proxy's; `/watch/` only has GET.
+    let is_method = !reads || action.is_get() || is_proxy && depth >= Depth::Subresource;
     if is_route && is_method && verb.needs().is_some_and(has) {
         Ok(())
     } else {

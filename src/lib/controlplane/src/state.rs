@@ -16,6 +16,7 @@ use ferrokube_aggregator::{Aggregator, CertificateFaults};
 use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
+use ferrokube_connect::Connections;
 use ferrokube_features::Gates;
 use ferrokube_flow::Flow;
 use ferrokube_flow::Limits;
@@ -46,6 +47,8 @@ pub(crate) struct ServerState {
     pub(crate) chunks: ChunkCache,
     pub(crate) custom: Custom,
     pub(crate) aggregator: Arc<Aggregator>,
+    /// `None`: pods have no logs here, and nothing is connected to.
+    pub(crate) connections: Option<Arc<Connections>>,
     pub(crate) webhook_certificates: CertificateFaults,
 }
 

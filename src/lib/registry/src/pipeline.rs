@@ -5,6 +5,7 @@
 
 mod amend;
 mod collection;
+mod connect;
 mod create;
 mod delete;
 mod mutated;

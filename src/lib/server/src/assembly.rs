@@ -3,11 +3,11 @@
 use crate::admission::{self, OwnSteps, StepInputs};
 use crate::authentication_info::AuthenticationInfo;
 use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled, ServerContext, StoreContext};
-use crate::config::{AuthenticatorKind, StorageConfig};
+use crate::client_certificate::{FRONT_PROXY, KUBELET_CLIENT, OwnCertificate};
+use crate::config::{AuthenticatorKind, KubeletAccessConfig, StorageConfig};
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, InputError};
 use crate::expiry::ExpiryWatch;
-use crate::front_proxy::ProxyCertificate;
 use crate::static_tokens::StaticTokens;
 use crate::token_keys::{KeyFiles, KeyPem};
 use ferrokube_admission::PolicyStatus;
@@ -24,8 +24,9 @@ use ferrokube_auth::{
 use ferrokube_controlplane::aggregator::{
     Aggregator, ListedServices, ProxyIdentity, ServiceResolver,
 };
+use ferrokube_controlplane::connect::{ConnectSettings, Connections, KubeletTrust};
 use ferrokube_controlplane::{ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route};
-use ferrokube_pki::Pki;
+use ferrokube_pki::{Pki, files};
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
@@ -84,7 +85,8 @@ pub(crate) struct Assembled {
     pub(crate) api: ApiServer,
     pub(crate) audit: AuditLog,
     pub(crate) tokens: Option<AccountTokens>,
-    pub(crate) front_proxy: Option<ProxyCertificate>,
+    /// Those by which other servers recognize this one.
+    pub(crate) certificates: Vec<OwnCertificate>,
     pub(crate) static_tokens: Option<StaticTokens>,
     pub(crate) policy_status: Option<PolicyStatus>,
     pub(crate) expiry: ExpiryWatch,
@@ -279,7 +281,13 @@ pub(crate) fn assemble(
         .with_token_key(&continue_key(&builder, tokens.as_ref(), &pki));
     let audit = open_audit(&builder, directory)?;
     let front_proxy = serves(&catalog, "apiregistration.k8s.io", "apiservices")
-        .then(|| ProxyCertificate::new(&builder.aggregation, &pki))
+        .then(|| OwnCertificate::new(FRONT_PROXY, &builder.aggregation.client_certificate, &pki))
+        .transpose()?;
+    let kubelet_client = serves(&catalog, "", "nodes")
+        .then(|| {
+            let files = &builder.kubelets.client_certificate;
+            OwnCertificate::new(KUBELET_CLIENT, files, &pki)
+        })
         .transpose()?;
     let info = AuthenticationInfo::new(&builder, &pki, front_proxy.is_some())?;
     let tables = served.tables.clone();
@@ -294,11 +302,14 @@ pub(crate) fn assemble(
         .audit(audit.clone())
         .limits(builder.limits.clone());
     let aggregator = match &front_proxy {
-        Some(front_proxy) => front_proxy.aggregator(services),
+        Some(front_proxy) => Aggregator::new(services, front_proxy.identity()),
         // Webhooks that convert custom resources find their services there, too.
         None => Aggregator::new(services, ProxyIdentity::default()),
     };
     api = api.aggregator(aggregator).webhook_certificates(certificates);
+    if let Some(certificate) = &kubelet_client {
+        api = api.connections(connections(&builder.kubelets, certificate)?);
+    }
     for authenticator in authenticators {
         api = api.authenticator(authenticator);
     }
@@ -311,7 +322,27 @@ pub(crate) fn assemble(
     let static_tokens = builder.static_tokens;
     let api = api.build();
     let policy_status = PolicyStatus::new(api.registry(), builder.has_controllers);
-    Ok(Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, expiry, steps })
+    let certificates = front_proxy.into_iter().chain(kubelet_client).collect();
+    Ok(Assembled { api, audit, tokens, certificates, static_tokens, policy_status, expiry, steps })
+}
+
+/// How kubelets, pods and services are reached.
+fn connections(
+    config: &KubeletAccessConfig,
+    certificate: &OwnCertificate,
+) -> Result<Connections, InputError> {
+    let trust = match &config.ca_file {
+        Some(path) => {
+            let pem = files::read(path)?.ok_or_else(|| InputError::missing(path))?;
+            KubeletTrust::authorities(&pem).map_err(|why| {
+                InputError::Unusable(format!("cannot use {}: {why}", path.display()))
+            })?
+        }
+        None => KubeletTrust::Any,
+    };
+    let address_types = config.address_types.clone();
+    let settings = ConnectSettings { identity: certificate.identity(), trust, address_types };
+    Ok(Connections::new(&settings))
 }
 
 /// The key of continue tokens. Servers with the same signing key file, as those of one state have,

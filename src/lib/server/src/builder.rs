@@ -1,16 +1,17 @@
 //! `ControlPlane::builder()`: what a control plane is made of.
 
 use crate::assembly::{self, Assembled};
+use crate::client_certificate::{self, FRONT_PROXY, KUBELET_CLIENT};
 use crate::config::{
-    AggregationConfig, AuthenticatorKind, FrontProxyConfig, ListenerConfig, ServiceAccountConfig,
-    StorageConfig, WebhookConfig,
+    AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
+    ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, ServeError};
 use crate::listener::{self, Listener};
 use crate::running::RunningControlPlane;
 use crate::static_tokens::StaticTokens;
-use crate::{front_proxy, token_keys};
+use crate::token_keys;
 use ferrokube_admission::{AdmissionStep, RemoteStep};
 use ferrokube_auth::audit::AuditConfig;
 use ferrokube_auth::authenticate::TokenAuthenticator;
@@ -108,6 +109,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) front_proxies: Option<FrontProxyConfig>,
     pub(crate) service_accounts: ServiceAccountConfig,
     pub(crate) aggregation: AggregationConfig,
+    pub(crate) kubelets: KubeletAccessConfig,
     pub(crate) webhooks: WebhookConfig,
     pub(crate) services: Vec<ServiceAddress>,
     pub(crate) has_controllers: bool,
@@ -197,6 +199,13 @@ impl ControlPlaneBuilder {
     #[must_use]
     pub fn aggregation(mut self, config: AggregationConfig) -> Self {
         self.aggregation = config;
+        self
+    }
+
+    /// How kubelets are reached, for logs, `exec`, `attach`, `port-forward` and proxies.
+    #[must_use]
+    pub fn kubelets(mut self, config: KubeletAccessConfig) -> Self {
+        self.kubelets = config;
         self
     }
 }
@@ -416,7 +425,8 @@ impl ControlPlaneBuilder {
     pub fn check(&self) -> Result<(), BuildError> {
         self.check_values()?;
         token_keys::KeyFiles::check(&self.service_accounts)?;
-        front_proxy::check(&self.aggregation)?;
+        client_certificate::check(FRONT_PROXY, &self.aggregation.client_certificate)?;
+        client_certificate::check(KUBELET_CLIENT, &self.kubelets.client_certificate)?;
         listener::check(&self.listener_config())?;
         Ok(())
     }
@@ -512,6 +522,7 @@ impl ControlPlane {
             front_proxies: None,
             service_accounts: ServiceAccountConfig::default(),
             aggregation: AggregationConfig::default(),
+            kubelets: KubeletAccessConfig::default(),
             webhooks: WebhookConfig::default(),
             services: Vec::new(),
             has_controllers: false,

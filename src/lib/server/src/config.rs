@@ -195,3 +195,16 @@ pub struct AggregationConfig {
     /// by a CA of its own.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
+
+/// How kubelets are reached. Needs `nodes`.
+#[derive(Clone, Debug, Default)]
+pub struct KubeletAccessConfig {
+    /// Certificate and key by which they recognize this server, reloaded on change; default: issued
+    /// for the user `kube-apiserver-kubelet-client` by the server's own CA.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// CAs of their serving certificates; default: these are not verified.
+    pub ca_file: Option<PathBuf>,
+    /// Types of node addresses, the preferred one first; default: `InternalIP`, `ExternalIP`,
+    /// `Hostname`, `InternalDNS`, `ExternalDNS`.
+    pub address_types: Vec<String>,
+}

@@ -28,11 +28,11 @@ mod admission;
 mod assembly;
 mod authentication_info;
 pub mod builder;
+mod client_certificate;
 pub mod config;
 pub mod data_dir;
 pub mod error;
 mod expiry;
-pub mod front_proxy;
 pub mod listener;
 mod rights;
 pub mod running;
@@ -42,8 +42,8 @@ pub mod token_keys;
 pub use assembly::{AUDIT_RESERVE, value_codec};
 pub use builder::{ControlPlane, ControlPlaneBuilder, ServerContext, StoreContext};
 pub use config::{
-    AggregationConfig, AuthenticatorKind, FrontProxyConfig, ListenerConfig, ServiceAccountConfig,
-    StorageConfig, WebhookConfig,
+    AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
+    ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
 pub use data_dir::DataDir;
 pub use error::{BuildError, InputError, ServeError};

@@ -44,15 +44,22 @@ impl RunningControlPlane {
     pub(crate) async fn start(plane: ControlPlane) -> Result<Self, ServeError> {
         let ControlPlane { directory, pki, store, listener, assembled } = plane;
         let Assembled {
-            api, audit, tokens, front_proxy, static_tokens, policy_status, expiry, ..
+            api,
+            audit,
+            tokens,
+            certificates,
+            static_tokens,
+            policy_status,
+            expiry,
+            ..
         } = assembled;
         api.show_listener(listener.stats());
         let (url, loopback_name) = (listener.url(), listener.loopback_name());
         let kubeconfig = directory.join(ADMIN_KUBECONFIG);
         let (trigger, shutdown) = ShutdownTrigger::new();
         let mut tasks = JoinSet::new();
-        if let Some(front_proxy) = front_proxy {
-            tasks.spawn(front_proxy.renew(shutdown.clone()));
+        for certificate in certificates {
+            tasks.spawn(certificate.renew(shutdown.clone()));
         }
         if let Some(tokens) = tokens {
             tasks.spawn(tokens.files.watch(tokens.tokens, tokens.read, shutdown.clone()));

@@ -41,4 +41,9 @@ pub fn bundle() -> Bundle {
         .schemas(SCHEMAS)
         .messages(include_str!("../data/protobuf.tsv"))
         .descriptions(include_str!("../data/descriptions.tsv"))
+        .roles(ROLES)
 }
+
+/// The user by which API servers reach kubelets, who may do nothing else.
+const ROLES: &str = "clusterbinding system:kube-apiserver-kubelet-client system:kubelet-api-admin \
+                     u:kube-apiserver-kubelet-client";

@@ -140,10 +140,6 @@ pub(crate) fn verbs(list: &str) -> Verbs {
     list.split(',').map(verb).fold(Verbs(0), Verbs::and)
 }
 
-/// Subresources that connect to a kubelet: not served yet. A subresource without an implementation
-/// of its own would read and write the object instead.
-const UNSERVED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-
 /// The subresources of a resource in one version, for the life of the process.
 pub(crate) fn subresources(
     main: &DiscoveryRow,
@@ -152,10 +148,7 @@ pub(crate) fn subresources(
     let of_main = |row: &&DiscoveryRow| {
         row.group == main.group
             && row.version == main.version
-            && row
-                .resource
-                .split_once('/')
-                .is_some_and(|(plural, name)| plural == main.resource && !UNSERVED.contains(&name))
+            && row.resource.split_once('/').is_some_and(|(plural, _)| plural == main.resource)
     };
     let reset = if status_reset.is_empty() { "spec" } else { status_reset };
     let made = |row: &DiscoveryRow| {

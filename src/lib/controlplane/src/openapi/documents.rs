@@ -6,8 +6,9 @@ use super::{SchemaSource, discovery, parameters};
 use crate::version::MINOR;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
-use ferrokube_resource::Definition;
+use ferrokube_connect::Connections;
 use ferrokube_resource::native::schema_name;
+use ferrokube_resource::{Definition, Subresource};
 use ferrokube_schema::{Schema, openapi};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -191,7 +192,9 @@ impl<'a> DocumentBuilder<'a> {
         {
             self.add_list(definition, index);
         }
-        for subresource in version.subresources.iter().filter(|part| part.kind != kind) {
+        let is_object = |part: &&Subresource| !Connections::serves(definition, part.name);
+        let objects = version.subresources.iter().filter(is_object);
+        for subresource in objects.filter(|part| part.kind != kind) {
             let of = &subresource.kind;
             let name = schema_name(&of.group, &of.version, &of.kind);
             self.add_shared(&name);

@@ -3,6 +3,7 @@
 
 use super::documents::{META, key, list_name_of, name_of};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_connect::Connections;
 use ferrokube_resource::native::schema_name;
 use ferrokube_resource::{Definition, Scope, Subresource, Verbs};
 
@@ -257,6 +258,9 @@ impl ResourceRoutes<'_> {
         let mut all = self.collection("").routes(&[LIST, CREATE, DELETE_COLLECTION]);
         all.extend(self.item("", None).routes(&[READ, REPLACE, PATCH, DELETE]));
         for subresource in &self.definition.versions[self.index].subresources {
+            if Connections::serves(self.definition, subresource.name) {
+                continue;
+            }
             let path = self.item("", Some(subresource));
             all.extend(path.routes(&[READ, CREATE, REPLACE, PATCH]));
         }

@@ -1,6 +1,7 @@
 //! One file per verb: decode options and body, call the registry once, encode the outcome. This
 //! file has what they share.
 
+mod connect;
 mod create;
 mod delete;
 mod delete_collection;
@@ -9,6 +10,7 @@ mod list;
 mod patch;
 mod update;
 
+pub(crate) use connect::connect;
 pub(crate) use create::create;
 pub(crate) use delete::delete;
 pub(crate) use delete_collection::delete_collection;

@@ -1,0 +1,419 @@
+//! Subresources that connect a client with something else: logs, `exec`, `attach` and
+//! `portforward` of pods at their node's kubelet, and the proxies of nodes, pods and services.
+//!
+//! A request was authenticated and authorized before; here its options pass admission (CONNECT),
+//! its object says where it goes, and `relay` carries it. Addresses are what users wrote: those of
+//! this machine and of links are never connected to, redirects never followed, and only kubelets
+//! get this server's certificate, whose user may do nothing but reach kubelets.
+//!
+//! Must never know HTTP routing or authentication. Start reading at [`Connections::connect`].
+
+mod dial;
+mod kind;
+mod location;
+mod pod;
+mod spdy;
+mod translate;
+mod websocket;
+
+use dial::{ConnectDialer, RemoteEndpoint};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::gvk::GroupResource;
+use ferrokube_apimachinery::status::{Details, Failure};
+use ferrokube_flow::{BudgetCaller, Share};
+use ferrokube_registry::{Registry, RequestContext, Target};
+pub use ferrokube_relay::DelegationError;
+use ferrokube_relay::tls::ClientIdentity;
+use ferrokube_relay::{
+    LocationBase, OnUpgrade, Relay, Tunnels, UpgradeCall, client_headers, encoded_query, exchanged,
+    target_uri, upgrade_protocol, upgraded,
+};
+use ferrokube_resource::Definition;
+use ferrokube_serve::{Body, Response};
+use ferrokube_trace::{Span, SpanInfo, SpanSide, inject};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use kind::ConnectKind;
+use rustls::client::danger::ServerCertVerifier;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use translate::{TranslatedCall, Translation, translated};
+
+/// Connections at a time. Shared fairly among callers: the oldest of those with most are ended for
+/// those with less.
+const MAX_CONNECTIONS: usize = 512;
+/// Waiting requests: of one caller, of all.
+const QUEUE: (usize, usize) = (16, 256);
+/// Max wait for a place.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Bytes of a kubelet's error that are read.
+const ERROR_BYTES: usize = 50_000;
+
+/// The types of node addresses, the preferred one first: those that need no resolution of names,
+/// which kube-apiserver tries first.
+pub const ADDRESS_TYPES: [&str; 5] =
+    ["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"];
+
+/// Whose serving certificates kubelets may have.
+#[derive(Clone, Debug, Default)]
+pub enum KubeletTrust {
+    /// Anybody's: kube-apiserver's default, as kubelets make their own.
+    #[default]
+    Any,
+    /// Those that this accepts.
+    Authorities(Arc<dyn ServerCertVerifier>),
+}
+
+impl KubeletTrust {
+    /// Certificates that the CAs of a PEM bundle have signed.
+    ///
+    /// # Errors
+    /// It has no usable certificates.
+    pub fn authorities(pem: &[u8]) -> Result<Self, String> {
+        ferrokube_webhook::bundle_verifier(pem).map(Self::Authorities)
+    }
+}
+
+/// How things are connected to.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectSettings {
+    /// By which kubelets recognize this server.
+    pub identity: ClientIdentity,
+    /// Of kubelets.
+    pub trust: KubeletTrust,
+    /// Types of node addresses, the preferred one first; empty: [`ADDRESS_TYPES`].
+    pub address_types: Vec<String>,
+}
+
+/// Connects.
+pub struct Connections {
+    dialer: ConnectDialer,
+    address_types: Vec<String>,
+    share: Share,
+    tunnels: Tunnels,
+    ended: watch::Sender<bool>,
+}
+
+/// A request that was authorized.
+pub struct ConnectCall<'a> {
+    /// What is stored.
+    pub registry: &'a Registry,
+    /// Of the caller.
+    pub context: &'a RequestContext,
+    /// The subresource.
+    pub target: &'a Target,
+    /// Method.
+    pub method: Method,
+    /// The decoded path that was authorized.
+    pub path: &'a str,
+    /// As it came; empty for none.
+    pub query: &'a str,
+    /// The client's.
+    pub headers: &'a HeaderMap,
+    /// Not read yet.
+    pub body: Body,
+    /// The client's connection, if it can be taken over.
+    pub upgrade: Option<OnUpgrade>,
+    /// The client's address.
+    pub peer: Option<IpAddr>,
+    /// For the budget.
+    pub caller: BudgetCaller,
+    /// Name and attributes of the call's span.
+    pub span: SpanInfo<'a>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A Status for the client.
+    #[error("{}", .0.message)]
+    Failure(Failure),
+    /// The other server did not answer.
+    #[error(transparent)]
+    Delegation(#[from] DelegationError),
+}
+
+impl From<Failure> for ConnectError {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl Connections {
+    /// Connects to nothing yet.
+    pub fn new(settings: &ConnectSettings) -> Self {
+        let given = settings.address_types.clone();
+        let ended = watch::Sender::new(false);
+        let default = || ADDRESS_TYPES.map(str::to_owned).to_vec();
+        Self {
+            dialer: ConnectDialer::new(settings.trust.clone(), &settings.identity),
+            address_types: if given.is_empty() { default() } else { given },
+            share: Share::new(MAX_CONNECTIONS, QUEUE),
+            tunnels: Tunnels::new(ended.subscribe()),
+            ended,
+        }
+    }
+
+    /// Whether a subresource is one of these.
+    pub fn serves(definition: &Definition, subresource: &str) -> bool {
+        ConnectKind::of(definition, subresource).is_some()
+    }
+
+    /// Whether paths below the subresource are the other server's.
+    pub fn is_proxy(target: &Target) -> bool {
+        let kind = ConnectKind::of(&target.served.definition, &target.subresource);
+        kind.is_some_and(ConnectKind::is_proxy)
+    }
+
+    /// Ends everything.
+    pub fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Connects a client. Dropped if it goes away.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(&self, call: ConnectCall<'_>) -> Result<Response, ConnectError> {
+        let kind = ConnectKind::of(&call.target.served.definition, &call.target.subresource);
+        let kind = kind.ok_or_else(|| Failure::internal("this is no connection"))?;
+        let (prefix, below) = split(kind, call.path);
+        let mut options = kind.read(below, call.query)?;
+        if kind == ConnectKind::Log {
+            kind::check_log(&options, call.target.name.as_deref().unwrap_or_default())?;
+        } else {
+            options = call.registry.admit_connect(call.context, call.target, options).await?;
+        }
+        let of = (call.registry, call.target);
+        let loan = self.share.lend(call.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
+        let Some((endpoint, path, query)) =
+            self.locate(kind, of, (&options, call.query), below).await?
+        else {
+            // Nothing runs yet.
+            return Ok(ferrokube_serve::Response::new(ferrokube_serve::empty()));
+        };
+        let redirects = kind
+            .is_proxy()
+            .then(|| LocationBase { authority: endpoint.authority(), prefix: prefix.to_owned() });
+        let relay = Relay {
+            loan: Some(loan),
+            deadline: None,
+            ended: self.tunnels.ended(),
+            place: None,
+            redirects,
+        };
+        let translation = Translation::of(kind, call.headers, &options);
+        self.relay((kind, translation), call, (&endpoint, &path, &query), relay).await
+    }
+
+    /// Where a request goes: host, path, query; `None`: nowhere yet.
+    async fn locate(
+        &self,
+        kind: ConnectKind,
+        (registry, target): (&Registry, &Target),
+        (options, query): (&Document, &str),
+        below: &str,
+    ) -> Result<Option<(RemoteEndpoint, String, String)>, Failure> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let namespace = target.namespace.as_deref().unwrap_or_default();
+        let proxied = |endpoint| {
+            let path = if below.is_empty() { "/" } else { below };
+            Some((endpoint, path.to_owned(), query.to_owned()))
+        };
+        match kind {
+            ConnectKind::NodeProxy => return Ok(proxied(self.node(registry, name).await?)),
+            ConnectKind::PodProxy => {
+                return Ok(proxied(location::pod(registry, namespace, name).await?));
+            }
+            ConnectKind::ServiceProxy => {
+                return Ok(proxied(location::service(registry, namespace, name).await?));
+            }
+            _ => {}
+        }
+        let pod = location::object(registry, "pods", namespace, name).await?;
+        let of_container = kind != ConnectKind::PortForward;
+        let container = match of_container {
+            true => pod::container(&pod, options.str(&["container"]).unwrap_or_default())?,
+            false => String::new(),
+        };
+        let node = pod.str(&["spec", "nodeName"]).unwrap_or_default();
+        if node.is_empty() {
+            return match kind {
+                ConnectKind::Log => Ok(None),
+                _ => {
+                    let why = format!("pod {name} does not have a host assigned");
+                    Err(Failure::bad_request(why))
+                }
+            };
+        }
+        let is_verified = options.get(&["insecureSkipTLSVerifyBackend"]).is_none();
+        let endpoint = self.kubelet(registry, node, is_verified).await?;
+        let path = match kind {
+            ConnectKind::Log => format!("/containerLogs/{namespace}/{name}/{container}"),
+            ConnectKind::Exec => format!("/exec/{namespace}/{name}/{container}"),
+            ConnectKind::Attach => format!("/attach/{namespace}/{name}/{container}"),
+            _ => format!("/portForward/{namespace}/{name}"),
+        };
+        Ok(Some((endpoint, path, kubelet_query(options))))
+    }
+
+    async fn relay(
+        &self,
+        (kind, translation): (ConnectKind, Option<Translation>),
+        call: ConnectCall<'_>,
+        (endpoint, path, query): (&RemoteEndpoint, &str, &str),
+        relay: Relay,
+    ) -> Result<Response, ConnectError> {
+        let protocol = call.upgrade.as_ref().and_then(|_| upgrade_protocol(call.headers));
+        let is_stream = !kind.is_proxy() && kind != ConnectKind::Log;
+        if is_stream && protocol.is_none() {
+            return Err(Failure::bad_request("Upgrade request required").into());
+        }
+        let mut headers = client_headers(call.headers, call.peer);
+        let (context, mut span) = Span::part(SpanSide::Client, &call.span);
+        if let Some(context) = context {
+            inject(&context, &mut headers);
+        }
+        let malformed = || DelegationError::Unreachable("its address is malformed".to_owned());
+        let uri = target_uri(endpoint.scheme(), &endpoint.authority(), path, query);
+        let mut request = Request::new(call.body);
+        *request.method_mut() = call.method;
+        *request.uri_mut() = uri.ok_or_else(malformed)?;
+        *request.headers_mut() = headers;
+        let answered = async {
+            let connection = self.dialer.dial(endpoint).await?;
+            let translation = translation.filter(|_| protocol == Some("websocket"));
+            match (protocol, call.upgrade, translation) {
+                (_, Some(client), Some(translation)) => {
+                    let client_headers = call.headers;
+                    let call =
+                        TranslatedCall { translation, client, client_headers, relay, request };
+                    translated(connection, &self.tunnels, call).await
+                }
+                (Some(protocol), Some(client), _) if kind != ConnectKind::Log => {
+                    let call = UpgradeCall { protocol, client, relay, request };
+                    upgraded(connection, &self.tunnels, call).await
+                }
+                _ => exchanged(connection, &self.tunnels, request, relay).await,
+            }
+        };
+        let answered: Result<Response, DelegationError> = answered.await;
+        let response = answered.inspect_err(|_| span.fail())?;
+        if kind == ConnectKind::Log && response.status() != StatusCode::OK {
+            return Err(log_failure(call.target, response).await.into());
+        }
+        Ok(response)
+    }
+}
+
+/// The path of a proxy itself, and what is below it.
+fn split(kind: ConnectKind, path: &str) -> (&str, &str) {
+    // `/api/v1/namespaces/NAMESPACE/pods/NAME/proxy`, `/api/v1/nodes/NAME/proxy`
+    let segments = if kind == ConnectKind::NodeProxy { 5 } else { 7 };
+    let end = path.match_indices('/').nth(segments).map_or(path.len(), |(at, _)| at);
+    path.split_at(end)
+}
+
+/// The query of a kubelet.
+fn kubelet_query(options: &Document) -> String {
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    let names = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    let is_log = options.kind() == "PodLogOptions";
+    for (field, value) in options.fields().iter() {
+        let field: &str = field.as_ref();
+        let name = names.iter().find(|(given, _)| *given == field).map(|(_, name)| *name);
+        let flag = if is_log { "true" } else { "1" };
+        match field {
+            "kind" | "apiVersion" | "container" | "insecureSkipTLSVerifyBackend" => {}
+            "command" | "ports" => {
+                let name = if field == "ports" { "port" } else { field };
+                let all = value.as_array().map(|all| all.as_slice()).unwrap_or_default();
+                pairs.extend(all.iter().map(|one| (name, shown(one))));
+            }
+            _ if value.is_boolean() => pairs.push((name.unwrap_or(field), flag.to_owned())),
+            _ => pairs.push((name.unwrap_or(field), shown(value))),
+        }
+    }
+    encoded_query(pairs.iter().map(|(name, value)| (*name, value.as_str())))
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.as_str().map(str::to_owned);
+    text.or_else(|| value.as_i64().map(|number| number.to_string())).unwrap_or_default()
+}
+
+/// The text of a response, truncated.
+async fn error_text(response: Response) -> String {
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            let left = ERROR_BYTES - text.len();
+            let data = data.into_bytes();
+            text.extend_from_slice(&data[..data.len().min(left)]);
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The failure that a kubelet's text is, as kube-apiserver shows it.
+async fn log_failure(target: &Target, response: Response) -> Failure {
+    let status = response.status();
+    let text = tokio::time::timeout(MAX_WAIT, error_text(response)).await.unwrap_or_default();
+    let resource = GroupResource::new("", "pods");
+    let name = target.name.as_deref().unwrap_or_default();
+    match status {
+        StatusCode::BAD_REQUEST => Failure::bad_request(text),
+        StatusCode::NOT_FOUND => {
+            let message = format!("the server could not find the requested resource ( {text})");
+            let mut failure = Failure::not_found(&resource, name);
+            failure.message = message;
+            failure
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            // Of this server, not of the client.
+            tracing::warn!(status = status.as_u16(), text, "a kubelet refuses this server");
+            Failure::internal("the kubelet refuses this server; see --kubelet-client-certificate")
+        }
+        _ => Failure::internal(text).with_details(Details::of(&resource, name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_proxy_is_the_other_servers() {
+        let node = |path| split(ConnectKind::NodeProxy, path);
+        assert_eq!(node("/api/v1/nodes/n/proxy"), ("/api/v1/nodes/n/proxy", ""));
+        assert_eq!(node("/api/v1/nodes/n/proxy/a/b"), ("/api/v1/nodes/n/proxy", "/a/b"));
+        let pod = "/api/v1/namespaces/n/pods/p:80/proxy";
+        let path = format!("{pod}/x");
+        assert_eq!(split(ConnectKind::PodProxy, &path), (pod, "/x"));
+    }
+
+    #[test]
+    fn options_reach_the_kubelet_by_its_names() {
+        let query = |kind: ConnectKind, query: &str| {
+            let options = kind.read("", query).map_err(|failure| failure.message)?;
+            Ok::<String, String>(kubelet_query(&options))
+        };
+        let exec = "command=sh&command=a%20b&stdin=true&stdout=1&tty=false&container=c&x=y";
+        assert_eq!(
+            query(ConnectKind::Exec, exec).unwrap(),
+            "command=sh&command=a%20b&input=1&output=1"
+        );
+        let log = "follow=true&tailLines=5&container=c&previous=0";
+        assert_eq!(query(ConnectKind::Log, log).unwrap(), "follow=true&tailLines=5");
+        assert_eq!(query(ConnectKind::PortForward, "ports=80,81").unwrap(), "port=80&port=81");
+        let wrong = query(ConnectKind::Log, "tailLines=x").unwrap_err();
+        assert_eq!(wrong, "strconv.ParseInt: parsing \"x\": invalid syntax");
+        let log = ConnectKind::Log.read("", "tailLines=-1&sinceSeconds=1&sinceTime=t").unwrap();
+        let why = kind::check_log(&log, "p").unwrap_err().message;
+        assert!(why.contains("tailLines: Invalid value: -1"), "{why}");
+        assert!(why.contains("at most one of"), "{why}");
+    }
+}

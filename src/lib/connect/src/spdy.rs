@@ -1,0 +1,216 @@
+//! The client's side of SPDY/3.1 as `exec` and `attach` use it: streams by name, and their bytes.
+//!
+//! Only what kubelets and runtimes speak: no flow control, no push. Headers of streams are sent as
+//! stored blocks, which every inflater reads; those that come back are not read at all, so that no
+//! decompressor is fed by others.
+
+use bytes::{Buf, Bytes, BytesMut};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Longest frame of the other side.
+const MAX_FRAME: usize = 1 << 20;
+const VERSION: u16 = 3;
+const SYN_STREAM: u16 = 1;
+const RST_STREAM: u16 = 3;
+const PING: u16 = 6;
+const GOAWAY: u16 = 7;
+/// Adler-32 of SPDY/3's dictionary, by which the header of a zlib stream names it.
+const DICTIONARY: u32 = 0xe3c6_a7c2;
+
+/// What the other side sends, as far as it matters.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SpdyFrame {
+    Data {
+        stream: u32,
+        data: Bytes,
+        is_last: bool,
+    },
+    /// To be answered with the same.
+    Ping(u32),
+    Reset(u32),
+    GoAway,
+}
+
+/// Reads frames.
+pub(crate) struct SpdyReader<R> {
+    from: R,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> SpdyReader<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self { from, buffer: BytesMut::new() }
+    }
+
+    /// The next frame; cancel safe. `None`: the end.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
+        loop {
+            while let Some(frame) = parse(&mut self.buffer)? {
+                if let Some(frame) = frame {
+                    return Ok(Some(frame));
+                }
+            }
+            self.buffer.reserve(16 << 10);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Takes a frame out of what was read; `None`: it is not complete; `Some(None)`: it does not
+/// matter.
+fn parse(buffer: &mut BytesMut) -> io::Result<Option<Option<SpdyFrame>>> {
+    let Some(head) = buffer.get(..8) else { return Ok(None) };
+    let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
+    let flags = head[4];
+    if length > MAX_FRAME {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a SPDY frame is too long"));
+    }
+    if buffer.len() < 8 + length {
+        return Ok(None);
+    }
+    buffer.advance(8);
+    let mut data = buffer.split_to(length).freeze();
+    if word & 0x8000_0000 == 0 {
+        let is_last = flags & 1 != 0;
+        return Ok(Some(Some(SpdyFrame::Data { stream: word, data, is_last })));
+    }
+    let number = |data: &mut Bytes| data.try_get_u32().unwrap_or(0);
+    let frame = match (word & 0xffff) as u16 {
+        PING => Some(SpdyFrame::Ping(number(&mut data))),
+        RST_STREAM => Some(SpdyFrame::Reset(number(&mut data))),
+        GOAWAY => Some(SpdyFrame::GoAway),
+        // SYN_REPLY, SETTINGS, HEADERS, WINDOW_UPDATE.
+        _ => None,
+    };
+    Ok(Some(frame))
+}
+
+/// Writes frames. Its state is that of the headers' compression.
+#[derive(Default)]
+pub(crate) struct SpdyWriter {
+    has_begun: bool,
+}
+
+impl SpdyWriter {
+    /// Opens a stream with headers.
+    pub(crate) fn open(&mut self, stream: u32, headers: &[(&str, &str)]) -> Vec<u8> {
+        let mut block = Vec::new();
+        let mut text = |text: &str| {
+            block.extend(u32::try_from(text.len()).unwrap_or(0).to_be_bytes());
+            block.extend(text.as_bytes());
+        };
+        for (name, value) in headers {
+            text(name);
+            text(value);
+        }
+        let count = u32::try_from(headers.len()).unwrap_or(0).to_be_bytes();
+        let block = [count.as_slice(), &block].concat();
+        let mut data = Vec::new();
+        data.extend(stream.to_be_bytes());
+        // Not associated with another stream; priority 0.
+        data.extend([0; 6]);
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // zlib with a preset dictionary.
+            data.extend([0x78, 0x20 | check(0x78, 0x20)]);
+            data.extend(DICTIONARY.to_be_bytes());
+        }
+        // A stored block, which is not the last one.
+        let length = u16::try_from(block.len()).unwrap_or(0);
+        data.push(0);
+        data.extend(length.to_le_bytes());
+        data.extend((!length).to_le_bytes());
+        data.extend(block);
+        // An empty one: the other side reads what it has up to here, as after a flush.
+        data.extend([0, 0, 0, 0xff, 0xff]);
+        control(SYN_STREAM, &data)
+    }
+
+    pub(crate) fn data(stream: u32, data: &[u8], is_last: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + data.len());
+        out.extend(stream.to_be_bytes());
+        out.extend(flagged(u8::from(is_last), data.len()));
+        out.extend_from_slice(data);
+        out
+    }
+
+    pub(crate) fn ping(id: u32) -> Vec<u8> {
+        control(PING, &id.to_be_bytes())
+    }
+}
+
+/// The low bits that make the two first bytes of zlib a multiple of 31.
+fn check(first: u8, second: u8) -> u8 {
+    let rest = (u16::from(first) << 8 | u16::from(second)) % 31;
+    u8::try_from((31 - rest) % 31).unwrap_or(0)
+}
+
+fn flagged(flags: u8, length: usize) -> [u8; 4] {
+    let [_, high, middle, low] = u32::try_from(length).unwrap_or(0).to_be_bytes();
+    [flags, high, middle, low]
+}
+
+fn control(of: u16, data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + data.len());
+    out.extend((0x8000 | VERSION).to_be_bytes());
+    out.extend(of.to_be_bytes());
+    out.extend(flagged(0, data.len()));
+    out.extend_from_slice(data);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_a_zlib_stream_of_stored_blocks() {
+        let mut writer = SpdyWriter::default();
+        let first = writer.open(1, &[("streamtype", "error")]);
+        assert_eq!(first[..8], [0x80, 3, 0, 1, 0, 0, 0, (first.len() - 8) as u8]);
+        assert_eq!(first[8..18], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let zlib = &first[18..];
+        assert_eq!((u16::from(zlib[0]) << 8 | u16::from(zlib[1])) % 31, 0);
+        assert_eq!(zlib[2..6], DICTIONARY.to_be_bytes());
+        let length = u16::from_le_bytes([zlib[7], zlib[8]]);
+        assert_eq!(usize::from(length), zlib.len() - 16);
+        assert_eq!(length, !u16::from_le_bytes([zlib[9], zlib[10]]));
+        let second = writer.open(3, &[]);
+        assert_eq!(second[18..], [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    }
+
+    #[tokio::test]
+    async fn frames_are_read_and_others_are_left_out() {
+        let reply = control(2, &[0, 0, 0, 1, 1, 2, 3]);
+        let wire = [
+            reply,
+            SpdyWriter::data(3, b"out", false),
+            SpdyWriter::ping(7),
+            control(RST_STREAM, &[0, 0, 0, 5, 0, 0, 0, 1]),
+            SpdyWriter::data(1, b"", true),
+            control(GOAWAY, &[0; 8]),
+        ]
+        .concat();
+        let mut reader = SpdyReader::new(wire.as_slice());
+        let data = |stream, data: &'static [u8], is_last| SpdyFrame::Data {
+            stream,
+            data: Bytes::from_static(data),
+            is_last,
+        };
+        for wanted in [
+            data(3, b"out", false),
+            SpdyFrame::Ping(7),
+            SpdyFrame::Reset(5),
+            data(1, b"", true),
+            SpdyFrame::GoAway,
+        ] {
+            assert_eq!(reader.next().await.unwrap(), Some(wanted));
+        }
+        assert_eq!(reader.next().await.unwrap(), None);
+        let long = [0, 0, 0, 1, 0, 0x20, 0, 0];
+        SpdyReader::new(&long[..]).next().await.unwrap_err();
+    }
+}

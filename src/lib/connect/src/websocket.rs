@@ -1,0 +1,209 @@
+//! The server's side of a websocket (RFC 6455): the answer to its handshake, and its frames.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{
+    CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    UPGRADE,
+};
+use http::{HeaderMap, HeaderValue};
+use ring::digest;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Longest frame of a client; kubectl's are at most 64 KiB.
+pub(crate) const MAX_FRAME: usize = 1 << 20;
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// The protocol that the client offers and that starts so.
+pub(crate) fn offered(headers: &HeaderMap, wanted: &str) -> bool {
+    let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL);
+    all.iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|protocol| protocol.trim() == wanted)
+}
+
+/// Headers of the answer; `None`: the client's key is missing.
+pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<HeaderMap> {
+    let key = headers.get(SEC_WEBSOCKET_KEY)?;
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(key.as_bytes());
+    context.update(GUID);
+    let accept = HeaderValue::from_str(&STANDARD.encode(context.finish())).ok()?;
+    let fields: [(HeaderName, HeaderValue); 4] = [
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (SEC_WEBSOCKET_ACCEPT, accept),
+        (SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol)),
+    ];
+    Some(fields.into_iter().collect())
+}
+
+/// What a client sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ClientFrame {
+    /// Part of a message, or all of it.
+    Data(Bytes),
+    Ping(Bytes),
+    Close,
+}
+
+/// Reads frames.
+pub(crate) struct WebsocketReader<R> {
+    from: R,
+    buffer: BytesMut,
+}
+
+fn broken(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+impl<R: AsyncRead + Unpin> WebsocketReader<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self { from, buffer: BytesMut::new() }
+    }
+
+    /// The next frame; cancel safe. The end without a close is [`ClientFrame::Close`], too.
+    pub(crate) async fn next(&mut self) -> io::Result<ClientFrame> {
+        loop {
+            if let Some(frame) = parse(&mut self.buffer)? {
+                return Ok(frame);
+            }
+            self.buffer.reserve(16 << 10);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(ClientFrame::Close);
+            }
+        }
+    }
+}
+
+/// Takes a frame out of what was read; `None`: it is not complete. Fragments are frames: of a
+/// message only its bytes count, and the first of the channel protocol says which channel.
+fn parse(buffer: &mut BytesMut) -> io::Result<Option<ClientFrame>> {
+    loop {
+        let [first, second, ..] = buffer[..] else { return Ok(None) };
+        let (length, mut head) = match second & 0x7f {
+            126 => match buffer.get(2..4) {
+                Some(bytes) => (usize::from(u16::from_be_bytes([bytes[0], bytes[1]])), 4),
+                None => return Ok(None),
+            },
+            127 => match buffer.get(2..10).and_then(|bytes| bytes.try_into().ok()) {
+                Some(bytes) => {
+                    (usize::try_from(u64::from_be_bytes(bytes)).unwrap_or(usize::MAX), 10)
+                }
+                None => return Ok(None),
+            },
+            length => (usize::from(length), 2),
+        };
+        if first & 0x70 != 0 || second & 0x80 == 0 {
+            return Err(broken("a frame of the websocket is malformed"));
+        }
+        if first & 0x80 == 0 || first & 0x0f == 0 {
+            return Err(broken("the websocket's message is in fragments"));
+        }
+        if length > MAX_FRAME {
+            return Err(broken("a frame of the websocket is too long"));
+        }
+        let Some(mask) = buffer.get(head..head + 4) else { return Ok(None) };
+        let mask = [mask[0], mask[1], mask[2], mask[3]];
+        head += 4;
+        if buffer.len() < head + length {
+            return Ok(None);
+        }
+        buffer.advance(head);
+        let mut data = buffer.split_to(length);
+        for (at, byte) in data.iter_mut().enumerate() {
+            *byte ^= mask[at % 4];
+        }
+        match first & 0x0f {
+            1 | 2 => return Ok(Some(ClientFrame::Data(data.freeze()))),
+            8 => return Ok(Some(ClientFrame::Close)),
+            9 => return Ok(Some(ClientFrame::Ping(data.freeze()))),
+            10 => {}
+            _ => return Err(broken("a frame of the websocket has an unknown type")),
+        }
+    }
+}
+
+/// Types of frames that are sent.
+#[derive(Clone, Copy)]
+pub(crate) enum ServerFrame {
+    Binary = 2,
+    Close = 8,
+    Pong = 10,
+}
+
+/// A frame of these parts.
+pub(crate) fn frame(of: ServerFrame, parts: [&[u8]; 2]) -> Vec<u8> {
+    let length = parts[0].len() + parts[1].len();
+    let mut out = Vec::with_capacity(length + 10);
+    out.push(0x80 | of as u8);
+    match length {
+        0..126 => out.push(u8::try_from(length).unwrap_or(0)),
+        126..0x1_0000 => {
+            out.push(126);
+            out.extend(u16::try_from(length).unwrap_or(0).to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend((length as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(parts[0]);
+    out.extend_from_slice(parts[1]);
+    out
+}
+
+/// A client's frame, for tests.
+#[cfg(test)]
+pub(crate) fn masked(first: u8, data: &[u8]) -> Vec<u8> {
+    let mut out = frame(ServerFrame::Binary, [data, b""]);
+    out[0] = first;
+    let head = out.len() - data.len();
+    out[1] |= 0x80;
+    let body = out.split_off(head);
+    out.extend([1, 2, 3, 4]);
+    out.extend(body.iter().enumerate().map(|(at, byte)| byte ^ (at % 4 + 1) as u8));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_are_read_whole_and_in_order() {
+        let long = vec![7; 70_000];
+        let mut wire = masked(0x82, b"abc");
+        wire.extend(masked(0x8a, b""));
+        wire.extend(masked(0x82, &long));
+        wire.extend(masked(0x89, b"ping"));
+        wire.extend(masked(0x88, b""));
+        let mut reader = WebsocketReader::new(wire.as_slice());
+        assert_eq!(reader.next().await.unwrap(), ClientFrame::Data(Bytes::from_static(b"abc")));
+        assert_eq!(reader.next().await.unwrap(), ClientFrame::Data(long.into()));
+        assert_eq!(reader.next().await.unwrap(), ClientFrame::Ping(Bytes::from_static(b"ping")));
+        assert_eq!(reader.next().await.unwrap(), ClientFrame::Close);
+    }
+
+    #[tokio::test]
+    async fn malformed_frames_are_refused() {
+        let unmasked = frame(ServerFrame::Binary, [b"abc", b""]);
+        let fragment = masked(0x02, b"abc");
+        let too_long = [0x82, 0xff, 0, 0, 0, 0, 0, 0x20, 0, 0, 1, 2, 3, 4];
+        let unknown = masked(0x83, b"");
+        for wire in [&unmasked[..], &fragment, &too_long, &unknown] {
+            WebsocketReader::new(wire).next().await.unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_key_is_answered_as_the_standard_says() {
+        let key = HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ==");
+        let headers = HeaderMap::from_iter([(SEC_WEBSOCKET_KEY, key)]);
+        let answer = answer(&headers, "v5.channel.k8s.io").unwrap();
+        assert_eq!(answer[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

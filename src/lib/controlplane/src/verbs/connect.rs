@@ -1,0 +1,93 @@
+//! GET, POST and others of subresources that connect to something else, whatever the method.
+
+use crate::action::ResourceAction;
+use crate::body;
+use crate::exchange::Request;
+use crate::rejection::Rejection;
+use crate::state::ServerState;
+use crate::status;
+use ferrokube_aggregator::{DelegationError, take_upgrade};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::{Access, Decision};
+use ferrokube_connect::{ConnectCall, ConnectError, Connections};
+use ferrokube_registry::Target;
+use ferrokube_serve::Response;
+use ferrokube_trace::SpanInfo;
+use std::pin::pin;
+use std::time::Duration;
+
+/// How long a request whose other server does not answer keeps its seats.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) async fn connect(
+    state: &ServerState,
+    request: &mut Request<'_>,
+    target: &Target,
+    connections: &Connections,
+) -> Result<Response, Rejection> {
+    let action = std::sync::Arc::clone(&request.action);
+    if !action.is_read_only() {
+        state.flow.take_seat(&request.user().name).await?;
+    }
+    let upgrade = take_upgrade(&mut request.head.extensions);
+    if upgrade.is_some() && action.verb() == "get" {
+        may_create(state, request)?;
+    }
+    let body = request.take_body().unwrap_or_else(body::empty);
+    let call = ConnectCall {
+        registry: &state.registry,
+        context: request.context(),
+        target,
+        method: request.head.method.clone(),
+        path: action.path(),
+        query: request.head.uri.query().unwrap_or_default(),
+        headers: &request.head.headers,
+        body,
+        upgrade,
+        peer: request.peer().map(|peer| peer.address.ip()),
+        caller: request.class().caller,
+        span: SpanInfo {
+            name: action.verb(),
+            resource: action.resource().map_or("", ResourceAction::plural),
+            namespace: action.resource().map_or("", ResourceAction::namespace),
+            object: action.resource().map_or("", ResourceAction::name),
+        },
+    };
+    let mut connecting = pin!(connections.connect(call));
+    let connected = match tokio::time::timeout(PATIENCE, &mut connecting).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            ferrokube_flow::leave_seat();
+            connecting.await
+        }
+    };
+    // What streams from now on needs none.
+    ferrokube_flow::leave_seat();
+    connected.map_err(|error| rejection(error, Connections::is_proxy(target)))
+}
+
+/// A websocket is a GET. Who may only read must not run commands by it.
+fn may_create(state: &ServerState, request: &Request<'_>) -> Result<(), Rejection> {
+    let access = Access { verb: "create", ..request.action.access(request.user()) };
+    match state.authorizer.authorize(&access) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(ferrokube_auth::forbidden(&access, &reason).into())
+        }
+    }
+}
+
+fn rejection(error: ConnectError, is_proxy: bool) -> Rejection {
+    let error = match error {
+        ConnectError::Failure(failure) => return failure.into(),
+        ConnectError::Delegation(error) => error,
+    };
+    match error {
+        DelegationError::Redirect => status::bare_text(502, error.to_string()).into(),
+        DelegationError::Full => ferrokube_flow::too_many().into(),
+        DelegationError::Unreachable(why) if !is_proxy => {
+            Failure::internal(format!("error dialing backend: {why}")).into()
+        }
+        error => Failure::new(Reason::ServiceUnavailable, error.to_string()).into(),
+    }
+}
