@@ -1,6 +1,9 @@
 //! The kubelet on a real containerd, with a registry on loopback that holds layers back.
 
 mod engine;
+mod kills;
+mod node;
 mod pods;
 mod pulls;
 mod registry;
+mod streams;

@@ -21,7 +21,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("envtest", &["pki"]),
     ("install", &[]),
     ("images", &["trace", "cri"]),
-    ("kubelet", &["apimachinery", "trace", "client", "cri", "images"]),
+    ("kubelet", &["apimachinery", "trace", "client", "cri", "images", "pki", "relay", "serve"]),
+    ("relay", &["trace", "serve", "flow"]),
+    (
+        "connect",
+        &["apimachinery", "trace", "serve", "resource", "registry", "flow", "relay", "webhook"],
+    ),
     ("migrate", &["storage", "etcd"]),
     ("pki", &[]),
     ("serve", &["pki"]),
@@ -47,7 +52,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("flow", &["apimachinery", "serve"]),
     ("webhook", &["apimachinery", "trace", "pki", "flow"]),
-    ("aggregator", &["apimachinery", "trace", "serve", "resource", "registry", "flow", "webhook"]),
+    (
+        "aggregator",
+        &["apimachinery", "trace", "serve", "resource", "registry", "flow", "relay", "webhook"],
+    ),
     (
         "apiextensions",
         &["apimachinery", "schema", "storage", "cel", "resource", "registry", "flow", "webhook"],
@@ -62,6 +70,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "storage",
             "serve",
             "flow",
+            "connect",
             "aggregator",
             "apiextensions",
             "resource",
@@ -147,8 +156,8 @@ const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
     ("compact_str", &["apimachinery"]),
     ("h2", &["serve"]),
-    ("hyper", &["serve", "client", "aggregator"]),
-    ("hyper-util", &["serve", "client", "aggregator"]),
+    ("hyper", &["serve", "client", "aggregator", "relay"]),
+    ("hyper-util", &["serve", "client", "aggregator", "relay"]),
     ("jsonwebtoken", &["auth"]),
     ("k8s-openapi", &["client", "controllers", "kubelet"]),
     ("kube", &["client", "controllers", "feature-admin", "kubelet", "testing"]),
@@ -157,7 +166,10 @@ const FENCES: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["trace"]),
     ("rcgen", &["pki"]),
     ("reqwest", &["client", "testkit", "webhook"]),
-    ("rustls", &["serve", "client", "aggregator", "ferrokube", "testkit", "webhook"]),
+    (
+        "rustls",
+        &["serve", "client", "aggregator", "connect", "ferrokube", "relay", "testkit", "webhook"],
+    ),
     (
         "serde_json",
         &[
@@ -171,7 +183,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "testkit",
         ],
     ),
-    ("tokio-rustls", &["serve", "client", "aggregator", "testkit"]),
+    ("tokio-rustls", &["serve", "client", "aggregator", "connect", "testkit"]),
     ("tonic", &["cri", "etcd"]),
     ("tracing-subscriber", &["trace"]),
 ];

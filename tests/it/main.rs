@@ -11,6 +11,7 @@ mod central_features;
 mod certs;
 mod cli;
 mod clients;
+mod connections;
 mod containerd;
 mod controllers;
 mod coordinated_election;

@@ -10,10 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Fails tests instead of skipping them when containers cannot run here.
 const MUST: &str = "FERROKUBE_MUST_CONTAINERD";
+/// Longest wait for the processes of containers to end.
+const CLEANING: Duration = Duration::from_secs(10);
 const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/install-containerd");
 
 /// A containerd, killed on drop.
@@ -93,14 +96,16 @@ impl Drop for Containerd {
         let left: Vec<_> = tasks.map(|entry| entry.file_name()).collect();
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // Control groups are of the machine: those of removed pods are gone already.
+        // Control groups are of the machine: those of removed pods are gone already. Its processes
+        // end some time after the process that was waited for.
         let roots = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
-        let roots: Vec<_> = roots.map(|entry| entry.path().join("k8s.io")).collect();
-        for id in left {
-            for root in &roots {
-                let _ = fs::remove_dir(root.join(&id));
-            }
-            let _ = fs::remove_dir(Path::new("/sys/fs/cgroup/k8s.io").join(&id));
+        let mut roots: Vec<_> = roots.map(|entry| entry.path().join("k8s.io")).collect();
+        roots.push("/sys/fs/cgroup/k8s.io".into());
+        let groups = || left.iter().flat_map(|id| roots.iter().map(move |root| root.join(id)));
+        let until = Instant::now() + CLEANING;
+        while groups().any(|group| group.exists()) && Instant::now() < until {
+            groups().for_each(|group| _ = fs::remove_dir(group));
+            std::thread::yield_now();
         }
     }
 }

@@ -1,125 +1,9 @@
 //! Pods of the API server on a real runtime, run by `ferrokube kubelet` as a process.
 
-use super::engine::Containerd;
-use crate::FERROKUBE;
+use super::node::{NODE, NodeUnderTest, PODS};
 use ferrokube_cri::ListPodSandboxRequest;
-use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
 use std::fs;
-use std::process::{Child, Command, Stdio};
-
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const NODE: &str = "node-under-test";
-
-/// A kubelet, killed with -9 on drop.
-struct KubeletProcess(Child);
-
-impl KubeletProcess {
-    fn start(containerd: &Containerd, server: &Cluster) -> Self {
-        let config = containerd.path("kubelet.yaml");
-        let logs = containerd.path("pod-logs");
-        let text = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "podLogsDir": logs,
-            "registryPullQPS": 0,
-            "serializeImagePulls": false,
-        });
-        fs::write(&config, text.to_string()).unwrap();
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(containerd.path("kubelet.log"))
-            .unwrap();
-        let process = Command::new(FERROKUBE)
-            .arg("kubelet")
-            .args(["--hostname-override", NODE, "--node-ip", "127.0.0.1"])
-            .arg("--kubeconfig")
-            .arg(server.kubeconfig())
-            .arg("--config")
-            .arg(&config)
-            .arg("--root-dir")
-            .arg(containerd.path("kubelet"))
-            .args(["--container-runtime-endpoint", &containerd.endpoint()])
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self(process)
-    }
-}
-
-impl Drop for KubeletProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct NodeUnderTest {
-    containerd: Containerd,
-    server: Cluster,
-    admin: Client,
-    kubelet: KubeletProcess,
-}
-
-impl NodeUnderTest {
-    async fn start() -> Option<Self> {
-        let containerd = Containerd::start().await?;
-        let server = Launch::new(FERROKUBE).flag("--profile=kubernetes").start().unwrap();
-        let admin = server.admin().unwrap();
-        let kubelet = KubeletProcess::start(&containerd, &server);
-        Some(Self { containerd, server, admin, kubelet })
-    }
-
-    /// Kills the kubelet with -9 and starts another.
-    fn restart_kubelet(&mut self) {
-        let _ = self.kubelet.0.kill();
-        let _ = self.kubelet.0.wait();
-        self.kubelet = KubeletProcess::start(&self.containerd, &self.server);
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.containerd.path("kubelet.log")).unwrap_or_default()
-    }
-
-    /// Creates an object; the namespace's service account comes a little later than the server.
-    async fn create(&self, path: &str, object: &Value) {
-        let create = || async {
-            let response = self.admin.post(path, object).await.unwrap();
-            if response.status == 201 { Ok(()) } else { Err(response.text) }
-        };
-        wait_until("the object is created", BOUND, create).await;
-    }
-
-    /// Waits until a pod satisfies a condition.
-    async fn until(&self, pod: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        let path = format!("{PODS}/{pod}");
-        let probe = || async {
-            let response = self.admin.get(&path).await.unwrap();
-            let is_it = response.status == 200 && is_it(&response.body);
-            let seen = || format!("{}\n{}", response.text, self.log());
-            if is_it { Ok(response.body.clone()) } else { Err(seen()) }
-        };
-        wait_until(what, BOUND, probe).await
-    }
-
-    async fn until_gone(&self, pod: &str) {
-        let path = format!("{PODS}/{pod}");
-        let probe = || async {
-            let response = self.admin.get(&path).await.unwrap();
-            if response.status == 404 { Ok(()) } else { Err(response.text) }
-        };
-        wait_until("the pod is gone", BOUND, probe).await;
-    }
-
-    fn busybox(&self, name: &str, script: &str) -> Value {
-        let image = self.containerd.registry.image("busybox");
-        json!({"name": name, "image": image, "command": ["sh", "-c", script]})
-    }
-}
 
 fn with(mut object: Value, fields: Value) -> Value {
     let Value::Object(fields) = fields else { panic!("an object") };
@@ -138,7 +22,7 @@ fn main_status(pod: &Value) -> &Value {
 }
 
 /// Runs until it is stopped.
-const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
+pub(super) const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
 
 fn web(node: &NodeUnderTest, shared: &str) -> Value {
     let www = json!({"name": "www", "mountPath": "/www"});

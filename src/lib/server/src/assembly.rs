@@ -525,6 +525,7 @@ fn unhandled(catalog: &Catalog, definition: &Definition) -> Option<&'static str>
     let has_handler = |subresource: &Subresource| {
         let Definition { group, plural, .. } = definition;
         catalog.find_computed(group, plural, subresource.name).is_some()
+            || Connections::serves(definition, subresource.name)
     };
     all.find(|subresource| !is_view(subresource) && !has_handler(subresource))
         .map(|subresource| subresource.name)
