@@ -112,6 +112,10 @@ async fn logs_and_proxies_reach_the_kubelet_as_the_server() {
     let which = world.get(&format!("{PODS}/p/log")).await;
     let words = "a container name must be specified for pod p, choose one of: [a b c]";
     assert_eq!(which, (400, words.to_owned()));
+    let unbound = json!({"metadata": {"name": "unbound"}, "spec": {"containers":
+        [{"name": "a", "image": "i"}]}});
+    world.create(PODS, &unbound).await;
+    assert_eq!(world.get(&format!("{PODS}/unbound/log")).await, (204, String::new()));
     let wrong = world.get(&format!("{PODS}/p/log?container=a&tailLines=-1")).await;
     assert_eq!(wrong.0, 422, "{}", wrong.1);
     let proxied = world.get(&format!("{NODES}/n/proxy/stats/summary?a=b%20c")).await;

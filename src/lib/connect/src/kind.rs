@@ -162,7 +162,7 @@ pub(crate) fn check_log(options: &Document, name: &str) -> Result<(), Failure> {
     least("sinceSeconds", 1, "must be greater than 0");
     if number("sinceSeconds").is_some() && options.get(&["sinceTime"]).is_some() {
         let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::forbidden("", why));
+        errors.push(FieldError::forbidden("[]", why));
     }
     if errors.is_empty() {
         Ok(())

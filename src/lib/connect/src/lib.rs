@@ -192,7 +192,9 @@ impl Connections {
             self.locate(kind, of, (&options, call.query), below).await?
         else {
             // Nothing runs yet.
-            return Ok(ferrokube_serve::Response::new(ferrokube_serve::empty()));
+            let mut none = Response::new(ferrokube_serve::empty());
+            *none.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(none);
         };
         let redirects = kind
             .is_proxy()
