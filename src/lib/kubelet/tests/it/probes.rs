@@ -22,11 +22,10 @@ async fn a_container_that_fails_its_liveness_probe_is_killed_and_started_again()
     node.runtime.until(|runtime| runtime.count(path::exec_sync) >= 10).await;
     assert_eq!(attempt(&node.runtime, "a"), Some(0), "a probe that passes changes nothing");
     node.runtime.exec_exits("alive", 1);
-    let before = node.runtime.count(path::exec_sync);
     node.runtime.until(|runtime| runtime.count(path::stop_container) == 1).await;
-    assert_eq!(node.runtime.count(path::exec_sync) - before, 3, "kubelet's default threshold");
     node.runtime.exec_exits("alive", 0);
     node.runtime.until(|runtime| attempt(runtime, "a") == Some(1)).await;
+    // kubelet's default threshold. The number of probes may have one more, on its way just before.
     assert_eq!(node.events("Unhealthy"), ["Liveness probe failed: "; 3]);
     assert_eq!(node.events("Killing"), ["Container a failed liveness probe, will be restarted"]);
     tokio::time::sleep(Duration::from_secs(600)).await;
