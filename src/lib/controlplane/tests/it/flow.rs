@@ -629,8 +629,9 @@ async fn a_list_that_waits_for_a_version_holds_no_room() {
 #[tokio::test]
 async fn unread_lists_are_shared_among_callers() {
     let server = with_short_lists().await;
+    // Its time passes: the last list waits for room before it is refused.
     let list = async |user: &str| {
-        call(&server, request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await
+        server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await
     };
     let mut untaken = Vec::new();
     let refused = loop {
