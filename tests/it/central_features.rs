@@ -146,6 +146,8 @@ async fn f19_a_canary_is_on_in_some_processes_first() {
             if is_wanted { Ok(()) } else { Err(feature.text) }
         })
     };
+    // Only a feature whose status says that it is dynamic can be set.
+    state("On").await;
     set(json!({"desired": "Disabled"})).await;
     state("Off").await;
     for manager in &managers {

@@ -185,6 +185,12 @@ impl EtcdShared {
         outcome
     }
 
+    /// Fences off what may still be applied. The revision is not older than the fence.
+    async fn settle(&self) -> Result<Revision, Status> {
+        self.fence.compare(self).await?;
+        self.probe().await
+    }
+
     fn failed(&self, status: &Status) -> ProposalOutcome {
         let (why, message) = (self.reason(status), status.message());
         match status.code() {
@@ -264,6 +270,15 @@ impl RemoteEngine for Etcd {
 
     fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
         Box::pin(self.shared.propose(txn))
+    }
+
+    fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        Box::pin(async {
+            let settled = tokio::time::timeout(PREPARE_TIMEOUT, self.shared.settle()).await;
+            settled
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply")))
+                .map_err(|status| self.shared.reason(&status))
+        })
     }
 
     fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {

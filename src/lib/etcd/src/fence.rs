@@ -5,7 +5,8 @@
 //! One that requires a key to be absent can: sent again, acknowledged, and the object deleted, its
 //! first copy would bring the object back. So every such transaction requires a fence to be absent,
 //! too: a key of this process. After an unknown outcome the fence is written before anything is
-//! sent again: from then on no earlier copy is applied. The next transactions have a new fence.
+//! sent again: from then on no earlier copy is applied, and the history up to there tells whether
+//! one was. The next transactions have a new fence.
 
 use crate::engine::{EtcdShared, op};
 use crate::proto::{

@@ -164,6 +164,11 @@ impl RemoteEngine for MigratedEtcd {
         })
     }
 
+    fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        let settle = self.inner.settle();
+        Box::pin(async { settle.await.map(|revision| self.shift.shown(revision)) })
+    }
+
     fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {
         let barrier = self.inner.barrier();
         Box::pin(async { barrier.await.map(|revision| self.shift.shown(revision)) })

@@ -11,8 +11,11 @@
 //!   published state, and its guards decide at the engine. [`ProposalOutcome::Conflict`] becomes
 //!   [`CommitError::Conflict`] once the feed has shown what the guard met; then the caller computes
 //!   again, from its patch. A transaction guards every key that it writes, if need be with the head
-//!   that it saw, so it can be proposed twice but applied once: that resolves
-//!   [`ProposalOutcome::Unknown`]. Whichever event consumed the guard tells whose write it was.
+//!   that it saw, so it can be proposed twice but applied once. That resolves
+//!   [`ProposalOutcome::Unknown`]: the event that consumed the guard has the value of whose write it
+//!   was. A delete has no value: if anyone deleted the object meanwhile, it is
+//!   [`CommitError::Unknown`]. A create's guard holds again once its object is deleted, so it is
+//!   resolved before it is proposed again ([`RemoteEngine::settle`]).
 //! - **A write is acknowledged after it is published here**, so that clients read their writes.
 //!   The turn on its key lasts until then: writers of a hot key queue here instead of
 //!   conflicting there.
@@ -34,6 +37,7 @@
 //! [`Store`]: crate::Store
 //! [`Store::confirm`]: crate::Store::confirm
 //! [`CommitError::Conflict`]: crate::CommitError::Conflict
+//! [`CommitError::Unknown`]: crate::CommitError::Unknown
 
 mod barrier;
 mod follower;
@@ -76,6 +80,10 @@ pub trait RemoteEngine: Send + Sync + 'static {
     /// Applies a transaction if all its guards hold; otherwise nothing of it. Every write has a
     /// guard on its key. Bounded in time, cancel safe in that a cancelled call counts as unknown.
     fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome>;
+
+    /// Makes sure that no call of unknown outcome which required a key to be absent is applied any
+    /// more. Returns a revision at which those are visible that were. Bounded in time.
+    fn settle(&self) -> BoxFuture<'_, Result<Revision, String>>;
 
     /// A revision at which every write is visible that was acknowledged, to anyone, before the
     /// call. The error is shown to operators.

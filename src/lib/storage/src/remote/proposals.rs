@@ -100,11 +100,28 @@ struct OpenProposal {
     own: u64,
 }
 
-/// Which event consumed the guard of a proposal.
+impl OpenProposal {
+    /// Whether its guards can hold again after it was applied: once its objects are deleted.
+    fn is_repeatable(&self) -> bool {
+        let absent =
+            |write: &Write| matches!(guard(&self.txn, write.key()), Some(Guard::Absent(_)));
+        self.txn.writes.iter().all(absent)
+    }
+}
+
+/// What came of an attempt.
+enum Attempt {
+    Written(Revision),
+    /// Why there has to be another one.
+    Failed(String),
+}
+
+/// What the history says of attempts whose replies were lost.
 enum Fate {
     Applied(Revision),
     NotApplied,
-    Unknown,
+    /// With the reason.
+    Unknown(&'static str),
 }
 
 impl Remote {
@@ -209,35 +226,9 @@ impl Remote {
         let began = Instant::now();
         let (mut pause, mut may_be_applied) = (FIRST_PAUSE, false);
         loop {
-            let why = match self.engine.propose(&proposal.sent).await {
-                ProposalOutcome::Committed(revision) => {
-                    return self.committed(proposal, revision).await;
-                }
-                // What an earlier attempt did is not known by that.
-                ProposalOutcome::Full if may_be_applied => "it is full".to_owned(),
-                ProposalOutcome::Invalid(why) if may_be_applied => why,
-                ProposalOutcome::Full => return Err(self.full()),
-                ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
-                ProposalOutcome::Conflict(key, revision) => {
-                    let reached = self.reach(revision);
-                    let reached = tokio::time::timeout(CONFLICT_TIMEOUT, reached).await;
-                    if may_be_applied {
-                        match reached.map_or(Fate::Unknown, |()| self.fate(proposal)) {
-                            Fate::Applied(at) => return self.committed(proposal, at).await,
-                            Fate::NotApplied => may_be_applied = false,
-                            Fate::Unknown => {
-                                return Err(CommitError::Unknown("its history is gone".into()));
-                            }
-                        }
-                    }
-                    self.renew(proposal, key)?;
-                    "the heads keep changing".to_owned()
-                }
-                ProposalOutcome::Unavailable(why) => why,
-                ProposalOutcome::Unknown(why) => {
-                    may_be_applied = true;
-                    why
-                }
+            let why = match self.attempt(proposal, &mut may_be_applied).await? {
+                Attempt::Written(revision) => return self.committed(proposal, revision).await,
+                Attempt::Failed(why) => why,
             };
             let limit = if may_be_applied { RESOLVE_FOR } else { PROPOSE_FOR };
             if began.elapsed() + pause > limit {
@@ -251,13 +242,72 @@ impl Remote {
         }
     }
 
+    /// `may_be_applied`: an earlier attempt may be, now or later.
+    async fn attempt(
+        &self,
+        proposal: &mut OpenProposal,
+        may_be_applied: &mut bool,
+    ) -> Result<Attempt, CommitError> {
+        if *may_be_applied && proposal.is_repeatable() {
+            let settled = match self.engine.settle().await {
+                Ok(revision) => revision,
+                Err(why) => return Ok(Attempt::Failed(why)),
+            };
+            if let Some(at) = self.resolve(proposal, settled).await? {
+                return Ok(Attempt::Written(at));
+            }
+            *may_be_applied = false;
+        }
+        let why = match self.engine.propose(&proposal.sent).await {
+            ProposalOutcome::Committed(revision) => return Ok(Attempt::Written(revision)),
+            // What an earlier attempt did is not known by that.
+            ProposalOutcome::Full if *may_be_applied => "it is full".to_owned(),
+            ProposalOutcome::Invalid(why) if *may_be_applied => why,
+            ProposalOutcome::Full => return Err(self.full()),
+            ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
+            ProposalOutcome::Conflict(key, revision) if *may_be_applied => {
+                if let Some(at) = self.resolve(proposal, revision).await? {
+                    return Ok(Attempt::Written(at));
+                }
+                *may_be_applied = false;
+                self.renew(proposal, key)?
+            }
+            ProposalOutcome::Conflict(key, revision) => {
+                let _ = tokio::time::timeout(CONFLICT_TIMEOUT, self.reach(revision)).await;
+                self.renew(proposal, key)?
+            }
+            ProposalOutcome::Unavailable(why) => why,
+            ProposalOutcome::Unknown(why) => {
+                *may_be_applied = true;
+                why
+            }
+        };
+        Ok(Attempt::Failed(why))
+    }
+
+    /// The revision at which an attempt was applied, if any was. None is applied after `settled`.
+    async fn resolve(
+        &self,
+        proposal: &OpenProposal,
+        settled: Revision,
+    ) -> Result<Option<Revision>, CommitError> {
+        let reached = tokio::time::timeout(CONFLICT_TIMEOUT, self.reach(settled)).await;
+        let late = Fate::Unknown("its event has not arrived");
+        match reached.map_or(late, |()| self.fate(proposal)) {
+            Fate::Applied(at) => Ok(Some(at)),
+            Fate::NotApplied => Ok(None),
+            Fate::Unknown(why) => Err(CommitError::Unknown(why.to_owned())),
+        }
+    }
+
     fn full(&self) -> CommitError {
         self.core.head().full = true;
         CommitError::DiskFull
     }
 
-    /// Guards again what the caller did not guard; a guard of the caller fails.
-    fn renew(&self, proposal: &mut OpenProposal, key: Key) -> Result<(), CommitError> {
+    /// Guards again what the caller did not guard; a guard of the caller fails. Returns what to say
+    /// if that goes on.
+    fn renew(&self, proposal: &mut OpenProposal, key: Key) -> Result<String, CommitError> {
         let OpenProposal { txn, given, .. } = proposal;
         if txn.guards[..*given].iter().any(|guard| *guard.key() == key) {
             return Err(CommitError::Conflict(key));
@@ -266,31 +316,38 @@ impl Remote {
         let heads = self.guard_writes(&mut proposal.txn, proposal.given);
         proposal.heads = heads.map_err(|_| CommitError::Conflict(key))?;
         proposal.sent.guards.clone_from(&proposal.txn.guards);
-        Ok(())
+        Ok("the heads keep changing".to_owned())
     }
 
-    /// Whether the event that consumed the first write's guard is this proposal's.
+    /// Whether an event is this proposal's: it consumed the guard of one of the writes, and has its
+    /// value. A delete has none that would tell it from another's.
     fn fate(&self, proposal: &OpenProposal) -> Fate {
-        let write = &proposal.txn.writes[0];
-        let Some(guard) = guard(&proposal.txn, write.key()) else { return Fate::Unknown };
-        let consumed = |event: &&Event| {
-            event.entry.key == *write.key()
-                && event.previous.as_ref().map(|previous| previous.revision) == guard.revision()
+        let writes = &proposal.txn.writes;
+        let write =
+            writes.iter().find(|write| matches!(write, Write::Put(_))).unwrap_or(&writes[0]);
+        let Some(guard) = guard(&proposal.txn, write.key()) else {
+            return Fate::Unknown("it has no guard");
         };
         let resource = self.core.published.resource(&write.key().to_prefix());
         let state = resource.state.read();
         if state.log.floor() > proposal.since {
-            return Fate::Unknown;
+            return Fate::Unknown("its history is gone");
         }
-        let Some(event) = state.log.after(proposal.since).find(consumed) else {
-            // Another guard failed.
-            return Fate::NotApplied;
-        };
-        let is_own = match write {
-            Write::Put(put) => !event.deleted && event.entry.value().concat() == put.value,
-            Write::Delete { .. } => event.deleted,
-        };
-        if is_own { Fate::Applied(event.revision()) } else { Fate::NotApplied }
+        let mut events = state.log.after(proposal.since).filter(|event| {
+            event.entry.key == *write.key()
+                && event.previous.as_ref().map(|previous| previous.revision) == guard.revision()
+        });
+        match write {
+            Write::Put(put) => {
+                let is_own =
+                    |event: &&Event| !event.deleted && event.entry.value().concat() == put.value;
+                events.find(is_own).map_or(Fate::NotApplied, |own| Fate::Applied(own.revision()))
+            }
+            Write::Delete { .. } if events.any(|event| event.deleted) => {
+                Fate::Unknown("it is deleted, by this or by another request")
+            }
+            Write::Delete { .. } => Fate::NotApplied,
+        }
     }
 
     async fn committed(

@@ -101,6 +101,10 @@ impl RemoteEngine for FaultyEngine {
         })
     }
 
+    fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        self.inner.settle()
+    }
+
     fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {
         match self.bug {
             Some(EngineBug::SkipBarrier) => Box::pin(async { Ok(Revision::default()) }),

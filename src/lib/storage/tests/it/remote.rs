@@ -99,14 +99,17 @@ async fn a_write_of_unknown_outcome_is_applied_once() {
     .enumerate()
     {
         let object = key("configmaps", "ns", &format!("n{round}"));
-        for (expected, txn) in
-            [(1, create(&object, "1")), (2, write(&object, "2")), (3, delete(&object))]
-        {
+        for (expected, txn) in [(1, create(&object, "1")), (2, write(&object, "2"))] {
             engine.fail_next(faults);
             let done = commit(&one, txn).await.unwrap();
             assert_eq!(engine.events_of(&object), expected, "{faults:?}");
             assert_eq!(done.entries[0].revision, done.revision);
         }
+        // Anyone may have deleted it: nothing tells the events apart.
+        engine.fail_next(faults);
+        let deleted = commit(&one, delete(&object)).await;
+        assert!(matches!(deleted, Err(CommitError::Unknown(_))), "{deleted:?}");
+        assert_eq!(engine.events_of(&object), 3, "{faults:?}");
     }
     // Another store's write in between is not taken for one's own.
     let object = key("configmaps", "ns", "other");
@@ -118,6 +121,22 @@ async fn a_write_of_unknown_outcome_is_applied_once() {
     engine.write_foreign(object.as_str(), Some("{\"v\":\"theirs\",\"z\":1}"));
     assert!(matches!(ticket.committed().await, Err(CommitError::Conflict(_))));
     assert_eq!(text(&one.get(&object).unwrap()), "theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_of_unknown_outcome_is_not_repeated_after_a_delete() {
+    let (engine, _, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    engine.fail_next(&[SharedFault::LoseReply]);
+    let ticket = one.submit(create(&object, "1")).unwrap();
+    while engine.value(&object).is_none() {
+        tokio::task::yield_now().await;
+    }
+    engine.write_foreign(object.as_str(), None);
+    let created = ticket.committed().await.unwrap();
+    assert_eq!(engine.events_of(&object), 2, "created once, deleted once");
+    assert_eq!(engine.everything()[0].revision, created.revision);
+    assert!(one.get(&object).is_none());
 }
 
 /// What a client would not read here is not acknowledged.
