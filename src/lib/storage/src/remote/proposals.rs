@@ -110,7 +110,7 @@ impl OpenProposal {
 }
 
 /// What came of an attempt.
-enum Attempt {
+enum ProposalAttempt {
     Written(Revision),
     /// Why there has to be another one.
     Failed(String),
@@ -227,8 +227,10 @@ impl Remote {
         let (mut pause, mut may_be_applied) = (FIRST_PAUSE, false);
         loop {
             let why = match self.attempt(proposal, &mut may_be_applied).await? {
-                Attempt::Written(revision) => return self.committed(proposal, revision).await,
-                Attempt::Failed(why) => why,
+                ProposalAttempt::Written(revision) => {
+                    return self.committed(proposal, revision).await;
+                }
+                ProposalAttempt::Failed(why) => why,
             };
             let limit = if may_be_applied { RESOLVE_FOR } else { PROPOSE_FOR };
             if began.elapsed() + pause > limit {
@@ -247,19 +249,19 @@ impl Remote {
         &self,
         proposal: &mut OpenProposal,
         may_be_applied: &mut bool,
-    ) -> Result<Attempt, CommitError> {
+    ) -> Result<ProposalAttempt, CommitError> {
         if *may_be_applied && proposal.is_repeatable() {
             let settled = match self.engine.settle().await {
                 Ok(revision) => revision,
-                Err(why) => return Ok(Attempt::Failed(why)),
+                Err(why) => return Ok(ProposalAttempt::Failed(why)),
             };
             if let Some(at) = self.resolve(proposal, settled).await? {
-                return Ok(Attempt::Written(at));
+                return Ok(ProposalAttempt::Written(at));
             }
             *may_be_applied = false;
         }
         let why = match self.engine.propose(&proposal.sent).await {
-            ProposalOutcome::Committed(revision) => return Ok(Attempt::Written(revision)),
+            ProposalOutcome::Committed(revision) => return Ok(ProposalAttempt::Written(revision)),
             // What an earlier attempt did is not known by that.
             ProposalOutcome::Full if *may_be_applied => "it is full".to_owned(),
             ProposalOutcome::Invalid(why) if *may_be_applied => why,
@@ -267,7 +269,7 @@ impl Remote {
             ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
             ProposalOutcome::Conflict(key, revision) if *may_be_applied => {
                 if let Some(at) = self.resolve(proposal, revision).await? {
-                    return Ok(Attempt::Written(at));
+                    return Ok(ProposalAttempt::Written(at));
                 }
                 *may_be_applied = false;
                 self.renew(proposal, key)?
@@ -282,7 +284,7 @@ impl Remote {
                 why
             }
         };
-        Ok(Attempt::Failed(why))
+        Ok(ProposalAttempt::Failed(why))
     }
 
     /// The revision at which an attempt was applied, if any was. None is applied after `settled`.
