@@ -41,6 +41,7 @@ impl KubeletProcess {
             .arg("--root-dir")
             .arg(containerd.path("kubelet"))
             .args(["--container-runtime-endpoint", &containerd.endpoint()])
+            .arg("--log-level=debug")
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,7 +69,11 @@ pub(super) struct NodeUnderTest {
 impl NodeUnderTest {
     pub(super) async fn start() -> Option<Self> {
         let containerd = Containerd::start().await?;
-        let server = Launch::new(FERROKUBE).flag("--profile=kubernetes").start().unwrap();
+        let server = Launch::new(FERROKUBE)
+            .flag("--profile=kubernetes")
+            .flag("--log-level=debug")
+            .start()
+            .unwrap();
         let admin = server.admin().unwrap();
         let kubelet = KubeletProcess::start(&containerd, &server);
         Some(Self { containerd, server, admin, kubelet })

@@ -167,7 +167,7 @@ fn attached(kube: &Kube<'_>) {
     attach.0.stdin.as_mut().unwrap().write_all(b"hello\n").unwrap();
     let mut lines = BufReader::new(attach.0.stdout.take().unwrap()).lines();
     let found = lines.find(|line| line.as_ref().is_ok_and(|line| line == "got hello"));
-    assert!(found.is_some(), "{}", kube.node.log());
+    assert!(found.is_some(), "{}\n{}", kube.node.log(), kube.node.server.log());
 }
 
 fn forwarded(kube: &Kube<'_>) {

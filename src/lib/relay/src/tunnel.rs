@@ -93,7 +93,11 @@ async fn send(
     let ended = shut_down(tunnels.ended());
     tunnels.spawn(async move {
         tokio::select! {
-            _ = connection.with_upgrades() => {}
+            served = connection.with_upgrades() => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "a connection to another server broke");
+                }
+            }
             () = ended => {}
         }
     });
@@ -206,5 +210,7 @@ async fn joined(client: OnUpgrade, server: OnUpgrade) {
     let (Some(mut client), Some(mut server)) = join(opened(client), opened(server)).await else {
         return;
     };
-    let _ = copy_bidirectional(&mut client, &mut server).await;
+    if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
+        tracing::debug!(%error, "a tunnel broke");
+    }
 }
