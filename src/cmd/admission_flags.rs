@@ -113,6 +113,7 @@ fn plugin(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use ferrokube_admission::ORDER;
 
     #[derive(Debug, Parser)]
     struct AdmissionCli {
@@ -124,6 +125,17 @@ mod tests {
         AdmissionCli::try_parse_from([&["x"], flags].concat())
             .map(|line| line.admission)
             .map_err(|error| error.to_string())
+    }
+
+    /// A new step must be known to the flags, too.
+    #[test]
+    fn every_step_of_the_order_is_a_plug_in() {
+        // Part of kube-apiserver's storage, hence no plug-ins.
+        const STORAGE: [&str; 2] = ["RBACEscalation", "PolicyReaders"];
+        for name in ORDER.iter().filter(|name| !STORAGE.contains(name)) {
+            plugin(name).expect("in PLUGINS or ABSENT");
+            assert!(!(PLUGINS.contains(name) && ABSENT.contains(name)), "{name} is in both");
+        }
     }
 
     #[test]
