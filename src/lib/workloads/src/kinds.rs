@@ -10,6 +10,7 @@ pub(crate) mod networking;
 pub(crate) mod node;
 pub(crate) mod pod;
 pub(crate) mod podspec;
+pub(crate) mod priority;
 pub(crate) mod revision;
 pub(crate) mod service;
 pub(crate) mod storage;

@@ -16,8 +16,8 @@
 use crate::hooks::{KindCode, KindHooks, PlainKind};
 use crate::kinds::templated::{self, DaemonSet, ReplicationController};
 use crate::kinds::{
-    autoscaler, csidriver, devices, endpoints, job, limits, networking, node, pod, revision,
-    service, storage, volume,
+    autoscaler, csidriver, devices, endpoints, job, limits, networking, node, pod, priority,
+    revision, service, storage, volume,
 };
 use crate::rows::{self, DISCOVERY, DiscoveryRow};
 use ferrokube_apimachinery::field::quote;
@@ -66,7 +66,7 @@ table! {
     "resourceclaims.resource.k8s.io" => devices::ResourceClaim,
     "resourceclaimtemplates.resource.k8s.io" => devices::ResourceClaimTemplate,
     "resourceslices.resource.k8s.io" => devices::ResourceSlice,
-    "priorityclasses.scheduling.k8s.io" => revision::PriorityClass,
+    "priorityclasses.scheduling.k8s.io" => priority::PriorityClass,
     "csidrivers.storage.k8s.io" => csidriver::CsiDriver,
     "csinodes.storage.k8s.io" => storage::CsiNode,
     "csistoragecapacities.storage.k8s.io" => PlainKind,

@@ -1,4 +1,4 @@
-//! ControllerRevision: an immutable snapshot of a template. PriorityClass.
+//! ControllerRevision: an immutable snapshot of a template.
 
 use crate::cells::{CellValue, list_at};
 use crate::checks::{FieldErrors, is_true, text};
@@ -8,7 +8,6 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_resource::Change;
 use std::time::SystemTime;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct ControllerRevision;
 
@@ -38,54 +37,5 @@ impl KindCode for ControllerRevision {
             None => text(owner, "kind").to_owned(),
         };
         CellValue::text(format!("{}/{}", kind.to_lowercase(), text(owner, "name")))
-    }
-}
-
-/// PriorityClass: its generation is set, and never counted.
-#[derive(Debug)]
-pub(crate) struct PriorityClass;
-
-impl KindCode for PriorityClass {
-    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
-        const HIGHEST: i64 = 1_000_000_000;
-        const POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
-        const SYSTEM: [(&str, i64); 2] =
-            [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-        if change.old.is_some() {
-            return;
-        }
-        let root = FieldPath::Root;
-        let policy = object.str(&["preemptionPolicy"]).unwrap_or_default();
-        if !policy.is_empty() && !POLICIES.contains(&policy) {
-            errors.not_supported(root.field("preemptionPolicy"), policy, &POLICIES);
-        }
-        let value = object.get(&["value"]).and_then(Value::as_i64).unwrap_or_default();
-        let name = object.name();
-        if name.starts_with("system-") {
-            let is_default = object.get(&["globalDefault"]).and_then(Value::as_bool) == Some(true);
-            let why = match SYSTEM.iter().find(|(known, _)| *known == name) {
-                None => format!("{name} is not a known system priority class"),
-                Some((_, known)) if *known != value => {
-                    format!("value of {name} PriorityClass must be {known}")
-                }
-                Some(_) if is_default => {
-                    format!("globalDefault of {name} PriorityClass must be false")
-                }
-                Some(_) => return,
-            };
-            let why = format!(
-                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
-            );
-            errors.forbidden(root.field("metadata.name"), &why);
-        } else if value > HIGHEST {
-            let why = format!("maximum allowed value of a user defined priority is {HIGHEST}");
-            errors.forbidden(root.field("value"), &why);
-        }
-    }
-
-    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        if change.old.is_none() {
-            object.set(&["metadata", "generation"], 1);
-        }
     }
 }
