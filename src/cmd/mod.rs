@@ -199,7 +199,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     }
 }
 
-/// The command line. Who calls it kube-apiserver wants its resources.
+/// The command line. As `kube-apiserver`, the profile is `kubernetes` by default.
 fn command(is_kube_apiserver: bool) -> clap::Command {
     let command = Cli::command();
     if !is_kube_apiserver {

@@ -6,7 +6,6 @@ use ferrokube_registry::{Attributes, Catalog, Operation, Served, Target, decode_
 use ferrokube_storage::{Prefix, Store};
 use std::sync::OnceLock;
 
-/// The write.
 pub(crate) struct CandidateWrite<'a> {
     pub(crate) attributes: Attributes<'a>,
     catalog: &'a Catalog,

@@ -46,7 +46,7 @@ pub struct AdmissionConfig {
 /// The configuration of a step.
 #[derive(Debug)]
 pub struct AdmissionSection {
-    /// The step.
+    /// Name of the step.
     pub name: String,
     /// Its path, for errors: `plugins[0].configuration`, or the file that it is in.
     pub path: String,

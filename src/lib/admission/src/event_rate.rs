@@ -22,7 +22,7 @@ const KIND: &str = "Configuration";
 /// Buckets of a limit, if its configuration does not say.
 const BUCKETS: usize = 4096;
 
-/// The step.
+/// Answers 429 to writes of Events beyond a limit. Buckets are in memory, and lost at a restart.
 #[derive(Debug)]
 pub struct EventRateLimit {
     limits: Vec<EventLimit>,

@@ -19,7 +19,7 @@ const PREFIX: &str = "namespaces";
 /// `status.phase` of a terminating namespace, which is the first selectable field in its sidecar.
 const TERMINATING: &str = "Terminating";
 
-/// The step.
+/// Guards each create with the revision of its namespace.
 pub struct NamespaceLifecycle {
     store: Store,
     prefix: Prefix,

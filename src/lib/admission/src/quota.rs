@@ -31,7 +31,7 @@ const LEGACY: [&str; 6] = [
 /// Resources that quotas never count.
 const UNCOUNTED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
-/// The step.
+/// Rejects creates beyond a quota, and counts the others in the same transaction.
 pub struct QuotaStep {
     store: Store,
     prefix: Prefix,

@@ -12,7 +12,7 @@ use ferrokube_registry::{Operation, show_ids};
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::ALL;
 
-/// Response to a review.
+/// Allows always: a review only adds ids.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewResponse {
     /// An encoded `AdmissionReview`.

@@ -47,7 +47,7 @@ pub struct ResourceAccess<'a> {
 /// An authorizer's decision. Reasons are shown to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Allowed.
+    /// Allowed, for this reason; later authorizers are not consulted.
     Allow(String),
     /// Denied; later authorizers are not consulted.
     Deny(String),

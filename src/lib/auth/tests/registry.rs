@@ -118,8 +118,8 @@ fn binding() -> Document {
     .expect("an object")
 }
 
-/// What a change undoes costs as much as what it makes: who empties or deletes a binding of
-/// thousands keeps nobody's worker.
+/// Undoing costs as much as making: emptying or deleting a binding of thousands of subjects does
+/// not block a worker.
 #[tokio::test]
 async fn fault_34_what_a_change_undoes_is_read_off_the_workers_too() {
     let server = RegistryFixture::new(1 << 24);

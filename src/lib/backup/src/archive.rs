@@ -94,7 +94,6 @@ impl BlockTarget for NewArchive {
     }
 }
 
-/// An archive.
 pub(crate) struct BackupArchive {
     path: PathBuf,
     file: Arc<dyn File>,

@@ -34,7 +34,7 @@ pub enum BackupError {
     /// Another process works on it.
     #[error("{0} is in use by another process")]
     Busy(PathBuf),
-    /// The journal.
+    /// The journal cannot be read, or a restored one not written.
     #[error("cannot use the journal")]
     Journal(#[from] OpenError),
     /// A key of the target differs from the backup's.

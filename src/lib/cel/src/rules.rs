@@ -37,7 +37,6 @@ impl RuleNode {
     }
 }
 
-/// A compiled rule.
 #[derive(Clone, Debug)]
 struct CompiledRule {
     source: Arc<str>,

@@ -36,7 +36,7 @@ impl AllowedHosts {
     }
 }
 
-/// Who is at the other end.
+/// How a connection is secured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
     /// A kubelet: it gets this server's certificate.

@@ -1,4 +1,4 @@
-//! The server's side of a websocket (RFC 6455): the answer to its handshake, and its frames.
+//! The server's side of a websocket (RFC 6455): handshake and frames.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub(crate) const MAX_FRAME: usize = 1 << 20;
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The protocol that the client offers and that starts so.
+/// Whether the client offers a subprotocol.
 pub(crate) fn offered(headers: &HeaderMap, wanted: &str) -> bool {
     let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL);
     all.iter()
@@ -25,7 +25,7 @@ pub(crate) fn offered(headers: &HeaderMap, wanted: &str) -> bool {
         .any(|protocol| protocol.trim() == wanted)
 }
 
-/// Headers of the answer; `None`: the client's key is missing.
+/// Headers of the handshake's response; `None`: the client's key is missing.
 pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<HeaderMap> {
     let key = headers.get(SEC_WEBSOCKET_KEY)?;
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);

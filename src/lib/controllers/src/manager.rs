@@ -41,7 +41,6 @@ const MIGRATOR: &str = "storage-version-migrator-controller";
 /// Interval of checks whether an optional API is served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
-/// A controller.
 struct ControllerSpec {
     /// As in flags.
     name: &'static str,

@@ -310,7 +310,7 @@ pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
 mod tests {
     use super::*;
 
-    /// Who writes more than the history holds has everything listed again: ever more rarely.
+    /// Writes beyond the history cause relists, at growing intervals.
     #[test]
     fn fault_34_watches_that_expire_in_a_loop_list_ever_more_rarely() {
         let (mut relists, begun, mut lists) = (RelistPauses::default(), Instant::now(), 0);

@@ -2,7 +2,7 @@
 //! that look for these two executables in `KUBEBUILDER_ASSETS`.
 //!
 //! Must never know the API server, its flags or its storage. Start at [`stand_in`]: it listens where
-//! etcd would, answers the probes of those who start it, and names a directory; [`probe`] asks it
+//! etcd would, answers the probes of its parent process, and names a directory; [`probe`] asks it
 //! from the API server's side. [`assets`] lays out the directory with the executables, [`keys`] reads
 //! key files with the modes that envtest gives them.
 

@@ -21,14 +21,14 @@ pub enum VersionChange {
 pub struct CheckReason {
     /// Feature; empty: the change itself.
     pub feature: String,
-    /// Why.
+    /// For people.
     pub why: String,
 }
 
 /// The change is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionChangeError {
-    /// Not later.
+    /// An upgrade must go to a later version.
     #[error("{to} is not later than {current}, the version of the cluster")]
     NotLater {
         /// Given version.
@@ -36,7 +36,7 @@ pub enum VersionChangeError {
         /// Version of the cluster.
         current: KubernetesVersion,
     },
-    /// Not earlier.
+    /// A downgrade must go to an earlier version.
     #[error("{to} is not earlier than {current}, the version of the cluster")]
     NotEarlier {
         /// Given version.

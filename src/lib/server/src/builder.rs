@@ -210,7 +210,7 @@ impl ControlPlaneBuilder {
     }
 }
 
-/// Who may do what.
+/// Admission, authentication, authorization.
 impl ControlPlaneBuilder {
     /// Adds an admission step: it checks or changes writes within their transaction, and can add
     /// writes to it. Steps with a name of kube-apiserver's run in its place; others run in the

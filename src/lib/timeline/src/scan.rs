@@ -101,7 +101,7 @@ impl MatchBudget {
     }
 }
 
-/// A worker.
+/// Scans ranges of files, on a thread of its own.
 struct ScanWorker<'a> {
     wanted: &'a Needle,
     kept: &'a MatchBudget,

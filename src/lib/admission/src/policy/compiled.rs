@@ -18,7 +18,7 @@ use std::time::Instant;
 /// An expression, or why it does not compile (it was valid when it was stored).
 pub(super) type Compiled = Result<Program, String>;
 
-/// A policy.
+/// Its expressions are compiled when they are first needed.
 pub(super) struct CompiledPolicy {
     pub(super) name: String,
     /// Whether errors refuse the write.
@@ -41,7 +41,6 @@ pub(super) struct PolicyPrograms {
     pub(super) mutations: Vec<CompiledMutation>,
 }
 
-/// A mutation.
 pub(super) struct CompiledMutation {
     pub(super) source: String,
     /// A list of JSON patch operations; else an apply configuration.
@@ -49,7 +48,6 @@ pub(super) struct CompiledMutation {
     pub(super) program: Compiled,
 }
 
-/// A validation.
 pub(super) struct Validation {
     pub(super) source: String,
     pub(super) program: Compiled,
@@ -264,7 +262,6 @@ impl BindingAction {
     }
 }
 
-/// A binding.
 pub(super) struct CompiledBinding {
     pub(super) name: String,
     pub(super) policy: String,

@@ -30,7 +30,7 @@ const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io/";
 
-/// The step.
+/// Calls the matching webhooks one after the other, each with what the last one returned.
 pub struct MutatingWebhooks {
     environment: WebhookEnvironment,
     hooks: FollowedHooks,

@@ -25,7 +25,7 @@ const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io/";
 const CONCURRENCY: usize = 32;
 const CONCURRENT_BYTES: usize = 8 << 20;
 
-/// The step.
+/// Calls all matching webhooks of a write at once, as far as their bytes allow.
 pub struct ValidatingWebhooks {
     environment: WebhookEnvironment,
     hooks: FollowedHooks,

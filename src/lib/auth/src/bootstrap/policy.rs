@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("policy.txt");
 const MIGRATION: &str = include_str!("migration.txt");
 const FEATURES: &str = include_str!("features.txt");
 
-/// An object of the policy.
+/// A role or binding that the server creates and reconciles.
 #[derive(Clone, Debug)]
 pub struct PolicyObject {
     /// One of the four RBAC kinds.

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 /// The RBAC authorizer. Members of `system:masters` may do everything.
 ///
 /// A question reads the roles and bindings of the cluster and those of its own namespace, and waits
-/// for their changes only: who rewrites large bindings in a namespace delays that namespace.
+/// for their changes only: rewriting large bindings in a namespace delays that namespace alone.
 pub struct Rbac {
     cluster: RbacPart,
     /// By namespace; only such that have roles or bindings. Changed under the feed's lock.

@@ -1,5 +1,5 @@
 //! The roles and bindings of one namespace, or of the cluster: an index, and the changes that it
-//! does not reflect yet. Who decides about another namespace neither reads nor waits for them.
+//! does not reflect yet. A decision about another namespace neither reads nor waits for them.
 
 use super::feed::{RbacChange, RbacKind};
 use super::index::RbacIndex;

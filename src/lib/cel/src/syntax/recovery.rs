@@ -7,7 +7,7 @@ use super::{
 use crate::lex::{Lexeme, Token};
 use crate::source::SourceError;
 
-/// A set of tokens.
+/// A bit per [`Token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenSet(u64);
 

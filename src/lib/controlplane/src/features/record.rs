@@ -314,7 +314,7 @@ impl<'a> FeatureStatus<'a> {
         Some((text(old, "status") == "True", text(old, "reason"), text(old, "message")))
     }
 
-    /// Who has it on although it is off.
+    /// Components that have it on although it is off.
     fn late_use(&self) -> Option<String> {
         self.record.late_use().map(|used| Blocker::Use(used.clone()).to_string())
     }

@@ -66,7 +66,7 @@ pub(crate) async fn connect(
     connected.map_err(|error| rejection(error, Connections::is_proxy(target)))
 }
 
-/// A websocket is a GET. Who may only read must not run commands by it.
+/// A websocket is a GET, by which readers must not run commands: it needs `create`, too.
 fn may_create(state: &ServerState, request: &Request<'_>) -> Result<(), Rejection> {
     let access = Access { verb: "create", ..request.action.access(request.user()) };
     match state.authorizer.authorize(&access) {

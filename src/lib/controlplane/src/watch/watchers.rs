@@ -32,7 +32,7 @@ pub(super) struct WatchRequest<'a> {
     /// Path and query, selectors included.
     pub(super) uri: &'a Uri,
     pub(super) version: Version,
-    /// Who authenticated, and who they act as.
+    /// The authenticated user, and the impersonated one.
     pub(super) users: [Option<&'a UserInfo>; 2],
 }
 

@@ -15,7 +15,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// Bytes that a connection keeps while it is cut; then its sender waits.
 const MAX_KEPT: usize = 16 << 20;
 
-/// Who is cut off: the member's number, and its id as etcd writes it.
+/// The member that is cut off: its number, and its id as etcd writes it.
 type CutOff = Option<(usize, String)>;
 
 /// A proxy in front of each member's peer port. Ends when dropped.

@@ -57,7 +57,7 @@ pub struct FlowRule {
     pub paths: Vec<PathRule>,
 }
 
-/// Who sends a request.
+/// Senders of requests that a rule is about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowSubject {
     /// By name; `*`: all.

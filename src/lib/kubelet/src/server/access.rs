@@ -1,4 +1,5 @@
-//! Who a request is from, and whether he may: the API server knows, and is asked once in a while.
+//! Authentication and authorization of requests: by TokenReviews and SubjectAccessReviews of the
+//! API server, which are cached.
 
 use super::cache::ExpiringCache;
 use super::routes::ServerFailure;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Reviews at a time: who sends many tokens does not flood the API server.
+/// Concurrent reviews: a caller with many tokens does not flood the API server.
 pub(super) const REVIEWS: usize = 16;
 /// Of one review, the wait for its turn included.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,7 +61,7 @@ pub(super) struct NeededRight {
 
 impl NeededRight {
     /// Of a request, as kubelet maps methods and paths. What runs commands or opens ports is a
-    /// `create` by any method: websockets are GET, and who may only look must not run anything.
+    /// `create` by any method: websockets are GET, and readers must not run anything.
     pub(super) fn of(method: &Method, path: &str) -> Self {
         let verb = match *method {
             Method::POST => "create",
@@ -94,7 +95,7 @@ pub(super) struct KubeletAccess {
     node: String,
     reviews_tokens: bool,
     token_ttl: Duration,
-    /// Of rights: missing and present.
+    /// Of a refused, and of a granted right.
     right_ttl: [Duration; 2],
     /// By digest.
     tokens: ExpiringCache<[u8; 32], Option<Arc<KubeletUser>>>,
@@ -229,7 +230,7 @@ impl KubeletAccess {
         Ok(is_allowed)
     }
 
-    /// Asks the API server in turn.
+    /// Waits for one of the [`REVIEWS`], and asks the API server.
     async fn turn<T>(&self, ask: impl Future<Output = Result<T, kube::Error>>) -> Option<T> {
         let asked = async {
             let _turn = self.turns.acquire().await.ok()?;

@@ -21,8 +21,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// compaction interval.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Held snapshots. The next one evicts from the caller with the most: first lists of which only one
-/// page was requested, then the least recently used. No caller's list is evicted for one who holds
-/// more.
+/// page was requested, then the least recently used. No caller's list is evicted for one that
+/// holds more.
 const MAX_STATES: usize = 128;
 /// Bytes that snapshots may keep from being freed; or as many as the store has live, if that is
 /// more.

@@ -280,7 +280,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Who begins after another one ended sees what that one saw or wrote, or something later.
+    /// An operation that begins after another one ended sees what that one saw or wrote, or
+    /// something later.
     fn check_times(&mut self, operations: &[ClientOperation]) {
         let mut beginning: Vec<&ClientOperation> = operations.iter().collect();
         beginning.sort_by_key(|operation| operation.began);

@@ -17,7 +17,7 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self';
 /// Families listed.
 const RECENT: usize = 50;
 
-/// The pages.
+/// Renders the pages below `/ui/trace/`.
 #[derive(Clone, Debug, Default)]
 pub struct TracePages {
     /// Recent events of this process; `None` for a component that runs as a separate process.

@@ -25,7 +25,6 @@ pub(super) struct Section {
     pub(super) backend: Option<String>,
 }
 
-/// An action.
 pub(super) struct ActionRow {
     pub(super) component: String,
     /// CSS class for the color.

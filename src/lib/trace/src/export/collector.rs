@@ -22,7 +22,6 @@ use tokio::runtime::Handle;
 /// Max `OTEL_BSP_EXPORT_TIMEOUT`.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A collector.
 #[derive(Debug)]
 pub(super) struct Collector {
     exporter: Arc<SpanExporter>,

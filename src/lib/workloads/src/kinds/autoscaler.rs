@@ -8,7 +8,6 @@ use crate::hooks::KindCode;
 use ferrokube_apimachinery::document::{Document, Value};
 use std::time::SystemTime;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct Autoscaler;
 

@@ -8,7 +8,6 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_resource::Change;
 use std::time::SystemTime;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct CsiDriver;
 

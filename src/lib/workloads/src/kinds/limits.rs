@@ -9,7 +9,6 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::Change;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct LimitRange;
 

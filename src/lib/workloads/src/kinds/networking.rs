@@ -87,7 +87,7 @@ fn hosts(rules: &[Value]) -> String {
     }
 }
 
-/// IngressClass: who handles ingresses.
+/// IngressClass: the controller of ingresses.
 #[derive(Debug)]
 pub(crate) struct IngressClass;
 

@@ -1,4 +1,5 @@
-//! Node: a machine that runs pods. ComponentStatus: the health of a component.
+//! Node: a machine that runs pods. RuntimeClass: how its containers are run. ComponentStatus: the
+//! health of a component.
 
 use crate::cells::{CellValue, at, list_at, str_at};
 use crate::checks::{FieldErrors, is_true, text};
@@ -16,7 +17,6 @@ use std::time::SystemTime;
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 const ROLE: &str = "kubernetes.io/role";
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct NodeKind;
 

@@ -17,7 +17,6 @@ use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_resource::Change;
 use std::time::SystemTime;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct Pod;
 

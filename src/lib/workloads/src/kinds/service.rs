@@ -13,7 +13,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
-/// See the file.
 #[derive(Debug)]
 pub(crate) struct Service;
 
@@ -193,7 +192,7 @@ fn allocated(old: Option<&Document>, object: &Document, errors: &mut FieldErrors
     }
 }
 
-/// Who reaches it: names, sources, hints of topology.
+/// Access from outside: names, sources, hints of topology.
 fn exposure(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let (spec, annotations) = (root.field("spec"), root.field("metadata.annotations"));
