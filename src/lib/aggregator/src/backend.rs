@@ -34,8 +34,10 @@ const MAX_REQUESTS: usize = 512;
 const QUEUE: (usize, usize) = (16, 256);
 /// Max wait for a place.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// Idle connections kept, and for how long.
-const IDLE: (usize, Duration) = (16, Duration::from_secs(60));
+/// Idle connections kept.
+const MAX_IDLE: usize = 16;
+/// How long they are kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of a request for discovery: every client of the API waits for these.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was authenticated and authorized, to be answered by an aggregated server.
@@ -100,15 +102,16 @@ pub(crate) struct Fetched {
 
 impl Backend {
     pub(crate) fn new(
-        (group, version): (&str, &str),
+        group: &str,
+        version: &str,
         dialer: Dialer,
         tunnels: &Arc<Tunnels>,
         ended: watch::Receiver<bool>,
     ) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE.0)
-            .pool_idle_timeout(IDLE.1)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .http1_max_buf_size(HEAD_BYTES)
             .http1_max_headers(HEAD_FIELDS)
             .http2_max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))

@@ -82,7 +82,7 @@ impl Servers {
         let tunnels = Arc::new(Tunnels::new(ended.clone()));
         let certificates = CertificateFaults::default();
         let dialer = Dialer::new(service, resolver, &ProxyIdentity::default(), certificates);
-        let backend = Backend::new(("ex.com", "v1"), dialer, &tunnels, ended);
+        let backend = Backend::new("ex.com", "v1", dialer, &tunnels, ended);
         backend.set_available(true);
         Arc::new(backend)
     }

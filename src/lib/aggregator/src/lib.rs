@@ -329,8 +329,13 @@ impl Aggregator {
                 let certificates = self.certificates.clone();
                 let resolver = Arc::clone(&self.resolver);
                 let dialer = Dialer::new(remote.clone(), resolver, &self.identity, certificates);
-                let name = (service.group.as_str(), service.version.as_str());
-                Arc::new(Backend::new(name, dialer, &self.tunnels, self.ended.subscribe()))
+                Arc::new(Backend::new(
+                    &service.group,
+                    &service.version,
+                    dialer,
+                    &self.tunnels,
+                    self.ended.subscribe(),
+                ))
             });
             backend.set_available(service.is_available());
             let versions = after.entry(service.group.clone()).or_default();

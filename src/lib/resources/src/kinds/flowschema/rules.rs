@@ -96,7 +96,7 @@ fn resource_rule(rule: &Value, path: &str) -> Vec<FieldError> {
             let detail = format!("resource rules must supply at least one {one}");
             errors.push(FieldError::required(format!("{path}.{list}"), detail));
         } else {
-            errors.extend(more_than_all(rule, path, (list, many)));
+            errors.extend(more_than_all(rule, path, list, many));
         }
     }
     let namespaces = items(rule, "namespaces");
@@ -105,7 +105,7 @@ fn resource_rule(rule: &Value, path: &str) -> Vec<FieldError> {
             "resource rules that are not cluster scoped must supply at least one namespace";
         errors.push(FieldError::required(format!("{path}.namespaces"), detail));
     } else if has_all(namespaces) {
-        errors.extend(more_than_all(rule, path, ("namespaces", "namespaces")));
+        errors.extend(more_than_all(rule, path, "namespaces", "namespaces"));
     } else {
         for (index, namespace) in namespaces.iter().enumerate() {
             let namespace = namespace.as_str().unwrap_or_default();
@@ -127,7 +127,7 @@ fn path_rule(rule: &Value, path: &str) -> Vec<FieldError> {
         let detail = "nonResourceURLs must contain at least one value";
         errors.push(FieldError::required(format!("{path}.{LIST}"), detail));
     } else if has_all(urls) {
-        errors.extend(more_than_all(rule, path, (LIST, "non-resource URLs")));
+        errors.extend(more_than_all(rule, path, LIST, "non-resource URLs"));
     } else {
         for (index, url) in urls.iter().enumerate() {
             let url = url.as_str().unwrap_or_default();
@@ -145,7 +145,7 @@ fn verbs(rule: &Value, path: &str) -> Vec<FieldError> {
     if verbs.is_empty() {
         vec![FieldError::required(field, "verbs must contain at least one value")]
     } else if has_all(verbs) {
-        more_than_all(rule, path, ("verbs", "verbs"))
+        more_than_all(rule, path, "verbs", "verbs")
     } else if verbs.iter().all(is_known) {
         Vec::new()
     } else {
@@ -153,9 +153,8 @@ fn verbs(rule: &Value, path: &str) -> Vec<FieldError> {
     }
 }
 
-/// An error if a list has `*` and something else. `names`: the field, and what its items are.
-fn more_than_all(rule: &Value, path: &str, names: (&str, &str)) -> Vec<FieldError> {
-    let (field, what) = names;
+/// An error if a list has `*` and something else. `what`: its items, in the plural.
+fn more_than_all(rule: &Value, path: &str, field: &str, what: &str) -> Vec<FieldError> {
     let list = items(rule, field);
     if list.len() < 2 || !has_all(list) {
         return Vec::new();
