@@ -240,11 +240,25 @@ impl EtcdConnection {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
+        self.call_at(self.current().0, limit, path, request).await
+    }
+
+    /// Calls a member, whichever is in use.
+    async fn call_at<Q, A>(
+        &self,
+        index: usize,
+        limit: Duration,
+        path: &'static str,
+        request: Q,
+    ) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
         if let Some(why) = self.refused.get() {
             return Err(Status::data_loss(why.as_str()));
         }
-        let (index, member) = self.current();
-        let mut grpc = member.grpc();
+        let mut grpc = self.members[index].grpc();
         let call = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             let path = PathAndQuery::from_static(path);
@@ -260,35 +274,40 @@ impl EtcdConnection {
         })
     }
 
-    async fn range_within(
+    async fn range_at(
         &self,
+        index: usize,
         limit: Duration,
         request: RangeRequest,
     ) -> Result<RangeResponse, Status> {
         let seen = self.seen.load(Ordering::Acquire);
         let response: RangeResponse =
-            self.call_within(limit, "/etcdserverpb.KV/Range", request).await?;
+            self.call_at(index, limit, "/etcdserverpb.KV/Range", request).await?;
         self.check(response.header.as_ref(), seen).map(|()| response)
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        self.range_within(CALL_TIMEOUT, request).await
+        self.range_at(self.current().0, CALL_TIMEOUT, request).await
     }
 
     /// A range from the first member that replies soon.
     pub(crate) async fn probe(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        self.first_reply(request).await.map(|(_, response)| response)
+    }
+
+    async fn first_reply(&self, request: RangeRequest) -> Result<(usize, RangeResponse), Status> {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let limit = (PROBE_TIMEOUT / members).max(MIN_PROBE);
         let mut left = members;
         loop {
             left -= 1;
             let (index, member) = self.current();
-            match self.range_within(limit, request.clone()).await {
+            match self.range_at(index, limit, request.clone()).await {
                 Err(status) if left > 0 && is_member_at_fault(&status) => self.leave(index),
                 Err(status) => return Err(status),
                 Ok(response) => {
                     member.is_known.store(true, Ordering::Release);
-                    return Ok(response);
+                    return Ok((index, response));
                 }
             }
         }
@@ -296,19 +315,22 @@ impl EtcdConnection {
 
     /// A transaction. Not sent to a member before it is known to be of this cluster.
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
-        if !self.current().1.is_known.load(Ordering::Acquire) {
+        let (mut index, member) = self.current();
+        if !member.is_known.load(Ordering::Acquire) {
             let nothing = RangeRequest {
                 key: b"\0".as_slice().into(),
                 keys_only: true,
                 ..Default::default()
             };
-            self.probe(nothing).await.map_err(|status| match status.code() {
+            let replied = self.first_reply(nothing).await.map_err(|status| match status.code() {
                 Code::DataLoss => status,
                 _ => Status::from_error(Box::new(ConnectError(status.into()))),
-            })?;
+            });
+            (index, _) = replied?;
         }
         let seen = self.seen.load(Ordering::Acquire);
-        let response: TxnResponse = self.call("/etcdserverpb.KV/Txn", request).await?;
+        let response: TxnResponse =
+            self.call_at(index, CALL_TIMEOUT, "/etcdserverpb.KV/Txn", request).await?;
         self.check(response.header.as_ref(), seen).map(|()| response)
     }
 
@@ -448,6 +470,15 @@ fn is_member_at_fault(status: &Status) -> bool {
     matches!(status.code(), Unavailable | DeadlineExceeded | Unknown | Cancelled | Internal)
 }
 
+/// Whether etcd itself says why it refused a call. Other statuses are made here or by a proxy when a
+/// connection breaks: whatever their code, the call may have been applied.
+pub(crate) fn is_of_etcd(status: &Status) -> bool {
+    // The second: it is too large for the server to read.
+    ["etcdserver: ", "grpc: received message larger"]
+        .iter()
+        .any(|start| status.message().starts_with(start))
+}
+
 /// Whether a call surely was not sent: no connection was made. Kinds of IO errors do not say so: a
 /// connection on which a call was sent ends with any of them, such as "host unreachable".
 pub(crate) fn is_unsent(status: &Status) -> bool {
@@ -484,6 +515,17 @@ pub(crate) fn reason(url: &str, status: &Status) -> String {
 mod tests {
     use super::*;
     use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn codes_of_broken_connections_are_not_of_etcd() {
+        let full = Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
+        assert!(is_of_etcd(&full));
+        let large = Status::resource_exhausted("grpc: received message larger than max (3 vs. 2)");
+        assert!(is_of_etcd(&large));
+        // The code that gRPC gives to a connection that its peer ends for too many pings.
+        assert!(!is_of_etcd(&Status::resource_exhausted("h2 protocol error: http2 error")));
+        assert!(!is_of_etcd(&Status::permission_denied("mapped from HTTP status code 403")));
+    }
 
     /// Linux ends an established connection with these, too, after an ICMP message.
     #[test]

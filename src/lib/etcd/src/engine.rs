@@ -1,7 +1,7 @@
 //! Transactions and barriers.
 
 use crate::compaction;
-use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, is_unsent, reason};
+use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, is_of_etcd, is_unsent, reason};
 use crate::feed::EtcdFeed;
 use crate::fence::Fence;
 use crate::lease::Leases;
@@ -171,6 +171,7 @@ impl EtcdShared {
         let request = tokio::time::timeout(PREPARE_TIMEOUT, self.request(txn)).await;
         let request = match request.unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply"))) {
             Ok(request) => request,
+            Err(status) if is_full(&status) => return ProposalOutcome::Full,
             Err(status) => return ProposalOutcome::Unavailable(self.reason(&status)),
         };
         let mut call = UnknownOnDrop { fence: needs_fence(txn).then_some(&self.fence) };
@@ -193,6 +194,12 @@ impl EtcdShared {
 
     fn failed(&self, status: &Status) -> ProposalOutcome {
         let (why, message) = (self.reason(status), status.message());
+        if is_unsent(status) {
+            return ProposalOutcome::Unavailable(why);
+        }
+        if !is_of_etcd(status) {
+            return ProposalOutcome::Unknown(why);
+        }
         match status.code() {
             Code::ResourceExhausted if is_full(status) => ProposalOutcome::Full,
             Code::ResourceExhausted if message.contains("too many requests") => {
@@ -213,7 +220,6 @@ impl EtcdShared {
                 ProposalOutcome::Unavailable(why)
             }
             Code::Unavailable if message.contains("no leader") => ProposalOutcome::Unavailable(why),
-            _ if is_unsent(status) => ProposalOutcome::Unavailable(why),
             // With a refused cluster, too: whatever it did is not acknowledged.
             _ => ProposalOutcome::Unknown(why),
         }
