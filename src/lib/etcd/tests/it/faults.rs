@@ -70,6 +70,41 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
     }
 }
 
+/// etcd refuses for lack of space what it has applied, too, if the last of it is used meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_07_what_a_full_etcd_refuses_is_not_there() {
+    const WRITERS: usize = 32;
+    for executable in EtcdProcess::executables() {
+        let directory = tempfile::tempdir().unwrap();
+        let quota = ["--quota-backend-bytes=4194304".to_owned()];
+        let path = directory.path().join("etcd");
+        let etcd = EtcdProcess::start_with(&executable, &path, "http", &quota);
+        let store = attach(&etcd).await;
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            let store = store.clone();
+            writers.spawn(async move {
+                let large = "x".repeat(40 << 10);
+                for number in 0..1000 {
+                    let object = key("configmaps", "ns", &format!("n{writer}-{number}"));
+                    match commit(&store, create(&object, &large)).await {
+                        Ok(_) => {}
+                        Err(CommitError::DiskFull) => return Some(object),
+                        // It says nothing that could be wrong.
+                        Err(_) => return None,
+                    }
+                }
+                panic!("the quota holds");
+            });
+        }
+        let refused = soon(writers.join_all()).await;
+        catch_up(&store).await;
+        for object in refused.into_iter().flatten() {
+            assert!(store.get(&object).is_none(), "{object:?} was refused");
+        }
+    }
+}
+
 /// Fills an etcd with writes of a store.
 async fn fill(store: &Store) -> Vec<Key> {
     let large = "x".repeat(300 << 10);
@@ -78,7 +113,7 @@ async fn fill(store: &Store) -> Vec<Key> {
         let object = key("configmaps", "ns", &format!("n{}", written.len()));
         match commit(store, create(&object, &large)).await {
             Ok(_) => written.push(object),
-            Err(CommitError::DiskFull) => return written,
+            Err(CommitError::DiskFull | CommitError::Unknown(_)) => return written,
             Err(error) => panic!("{error}"),
         }
         assert!(written.len() < 100, "the quota holds");
@@ -149,7 +184,9 @@ async fn until_room(etcd: &EtcdProcess, store: &Store, object: &Key) {
             disarm(etcd);
             match commit(store, write(object, "1")).await {
                 Ok(_) => return,
-                Err(CommitError::DiskFull | CommitError::Unavailable(_)) => {}
+                Err(
+                    CommitError::DiskFull | CommitError::Unavailable(_) | CommitError::Unknown(_),
+                ) => {}
                 Err(error) => panic!("{error}"),
             }
         }

@@ -59,12 +59,17 @@ impl Remote {
     }
 
     pub(super) async fn pass(&self) -> Result<(), Unavailable> {
+        let revision = self.probed().await?;
+        self.reach(revision).await;
+        Ok(())
+    }
+
+    /// A revision at which every write is visible that was acknowledged before the call.
+    pub(super) async fn probed(&self) -> Result<Revision, Unavailable> {
         let closed = || Unavailable("the store is closed".to_owned());
         let (probe, found) = oneshot::channel();
         self.probes.send(probe).await.map_err(|_| closed())?;
-        let revision = found.await.map_err(|_| closed())?.map_err(Unavailable)?;
-        self.reach(revision).await;
-        Ok(())
+        found.await.map_err(|_| closed())?.map_err(Unavailable)
     }
 
     /// Waits until a revision with an event is published. Asks only a feed that is late.

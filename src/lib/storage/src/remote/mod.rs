@@ -13,9 +13,10 @@
 //!   again, from its patch. A transaction guards every key that it writes, if need be with the head
 //!   that it saw, so it can be proposed twice but applied once. That resolves
 //!   [`ProposalOutcome::Unknown`]: the event that consumed the guard has the value of whose write it
-//!   was. A delete has no value: if anyone deleted the object meanwhile, it is
-//!   [`CommitError::Unknown`]. A create's guard holds again once its object is deleted, so it is
-//!   resolved before it is proposed again ([`RemoteEngine::settle`]).
+//!   was. That tells nothing of a delete, which has no value, and of an update of a head that the
+//!   caller gave, of which another store may have made the same value: if there was such an event,
+//!   it is [`CommitError::Unknown`]. A create's guard holds again once its object is deleted, so it
+//!   is resolved before it is proposed again ([`RemoteEngine::settle`]).
 //! - **A write is acknowledged after it is published here**, so that clients read their writes.
 //!   The turn on its key lasts until then: writers of a hot key queue here instead of
 //!   conflicting there.
@@ -144,7 +145,8 @@ pub enum ProposalOutcome {
     Committed(Revision),
     /// Not applied: a guard on this key did not hold at this revision, the engine's latest.
     Conflict(Key, Revision),
-    /// Not applied for lack of space.
+    /// Refused for lack of space. Applied or not, but not later: etcd refuses what takes the last of
+    /// its space after it has applied it. What a barrier shows from now on tells.
     Full,
     /// Not applied, and never will be. The reason is for operators.
     Unavailable(String),

@@ -21,8 +21,9 @@ const RESOLVE_FOR: Duration = Duration::from_secs(20);
 /// First pause between two attempts; doubled up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
-/// How long a committed write waits for its event. Without it the write is not acknowledged: its
-/// client would read an older state here, and a right that it revoked would still hold.
+/// How long a committed write waits for its event, and one of unknown outcome for the history that
+/// tells it. Without the event a write is not acknowledged: its client would read an older state
+/// here, and a right that it revoked would still hold.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a conflict waits for what it met.
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -106,6 +107,20 @@ impl OpenProposal {
         let absent =
             |write: &Write| matches!(guard(&self.txn, write.key()), Some(Guard::Absent(_)));
         self.txn.writes.iter().all(absent)
+    }
+
+    /// The write whose event tells best whether it was this proposal's.
+    fn telling(&self) -> &Write {
+        let writes = &self.txn.writes;
+        writes.iter().find(|write| self.is_told_by(write)).unwrap_or(&writes[0])
+    }
+
+    /// Whether the value in an event tells that it was this proposal's. A created object has its
+    /// uid. Others may replace the same head by the same value, such as a counter, which matters to
+    /// a caller that gave the guard. A delete has no value.
+    fn is_told_by(&self, write: &Write) -> bool {
+        let is_compared = |guard: &Guard| guard.key() == write.key() && guard.revision().is_some();
+        matches!(write, Write::Put(_)) && !self.txn.guards[..self.given].iter().any(is_compared)
     }
 }
 
@@ -262,10 +277,13 @@ impl Remote {
         }
         let why = match self.engine.propose(&proposal.sent).await {
             ProposalOutcome::Committed(revision) => return Ok(ProposalAttempt::Written(revision)),
-            // What an earlier attempt did is not known by that.
-            ProposalOutcome::Full if *may_be_applied => "it is full".to_owned(),
+            ProposalOutcome::Full => match self.found_full(proposal).await? {
+                Some(at) => return Ok(ProposalAttempt::Written(at)),
+                // What an earlier attempt did is not known by that.
+                None if *may_be_applied => "it is full".to_owned(),
+                None => return Err(CommitError::DiskFull),
+            },
             ProposalOutcome::Invalid(why) if *may_be_applied => why,
-            ProposalOutcome::Full => return Err(self.full()),
             ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
             ProposalOutcome::Conflict(key, revision) if *may_be_applied => {
                 if let Some(at) = self.resolve(proposal, revision).await? {
@@ -293,7 +311,7 @@ impl Remote {
         proposal: &OpenProposal,
         settled: Revision,
     ) -> Result<Option<Revision>, CommitError> {
-        let reached = tokio::time::timeout(CONFLICT_TIMEOUT, self.reach(settled)).await;
+        let reached = tokio::time::timeout(PUBLISH_TIMEOUT, self.reach(settled)).await;
         let late = Fate::Unknown("its event has not arrived");
         match reached.map_or(late, |()| self.fate(proposal)) {
             Fate::Applied(at) => Ok(Some(at)),
@@ -302,9 +320,43 @@ impl Remote {
         }
     }
 
-    fn full(&self) -> CommitError {
+    /// The revision at which an attempt was applied that was refused for lack of space, if it was.
+    async fn found_full(&self, proposal: &OpenProposal) -> Result<Option<Revision>, CommitError> {
         self.core.head().full = true;
-        CommitError::DiskFull
+        let passed = async {
+            let now = loop {
+                match self.probed().await {
+                    Ok(now) => break now,
+                    Err(_) => tokio::time::sleep(MAX_PAUSE).await,
+                }
+            };
+            // Not asked at once: an old etcd that is full may tell its progress only by its state,
+            // without the history.
+            let published = self.core.published.wait_for(now);
+            if tokio::time::timeout(CONFLICT_TIMEOUT, published).await.is_err() {
+                self.reach(now).await;
+            }
+        };
+        if tokio::time::timeout(RESOLVE_FOR, passed).await.is_err() {
+            return Err(CommitError::Unknown("it is full, and cannot be read".to_owned()));
+        }
+        match self.fate(proposal) {
+            Fate::Applied(at) => Ok(Some(at)),
+            Fate::NotApplied => Ok(None),
+            Fate::Unknown(_) if self.is_untouched(proposal) => Ok(None),
+            Fate::Unknown(why) => Err(CommitError::Unknown(why.to_owned())),
+        }
+    }
+
+    /// Whether a head still is there that the proposal would have replaced, which tells without the
+    /// history. Absence does not: what was created may be deleted.
+    fn is_untouched(&self, proposal: &OpenProposal) -> bool {
+        proposal.txn.writes.iter().any(|write| {
+            let key = write.key();
+            let replaced = guard(&proposal.txn, key).and_then(Guard::revision);
+            let present = self.core.published.get(key).map(|head| head.revision);
+            replaced.is_some() && replaced == present
+        })
     }
 
     /// Guards again what the caller did not guard; a guard of the caller fails. Returns what to say
@@ -322,11 +374,9 @@ impl Remote {
     }
 
     /// Whether an event is this proposal's: it consumed the guard of one of the writes, and has its
-    /// value. A delete has none that would tell it from another's.
+    /// value.
     fn fate(&self, proposal: &OpenProposal) -> Fate {
-        let writes = &proposal.txn.writes;
-        let write =
-            writes.iter().find(|write| matches!(write, Write::Put(_))).unwrap_or(&writes[0]);
+        let write = proposal.telling();
         let Some(guard) = guard(&proposal.txn, write.key()) else {
             return Fate::Unknown("it has no guard");
         };
@@ -339,16 +389,16 @@ impl Remote {
             event.entry.key == *write.key()
                 && event.previous.as_ref().map(|previous| previous.revision) == guard.revision()
         });
-        match write {
-            Write::Put(put) => {
-                let is_own =
-                    |event: &&Event| !event.deleted && event.entry.value().concat() == put.value;
-                events.find(is_own).map_or(Fate::NotApplied, |own| Fate::Applied(own.revision()))
+        let is_own = |event: &&Event| match write {
+            Write::Put(put) => !event.deleted && event.entry.value().concat() == put.value,
+            Write::Delete { .. } => event.deleted,
+        };
+        match events.find(is_own) {
+            None => Fate::NotApplied,
+            Some(_) if !proposal.is_told_by(write) => {
+                Fate::Unknown("it happened, by this or by another request")
             }
-            Write::Delete { .. } if events.any(|event| event.deleted) => {
-                Fate::Unknown("it is deleted, by this or by another request")
-            }
-            Write::Delete { .. } => Fate::NotApplied,
+            Some(own) => Fate::Applied(own.revision()),
         }
     }
 

@@ -43,6 +43,8 @@ pub enum SharedFault {
     LoseRequest,
     /// It is refused for lack of space.
     Full,
+    /// It is applied, but refused for lack of space.
+    FullAtLast,
     /// The engine does not answer.
     Unavailable,
 }
@@ -203,11 +205,18 @@ impl RemoteEngine for SharedClient {
                     return ProposalOutcome::Unavailable("down".to_owned());
                 }
                 Some(SharedFault::LoseRequest) => return lost(),
-                Some(SharedFault::LoseReply) | None => {}
+                Some(SharedFault::LoseReply | SharedFault::FullAtLast) | None => {}
             }
             let outcome = state.apply(txn);
             self.engine.0.moved.send_replace(state.revision);
-            if fault.is_some() { lost() } else { outcome }
+            match (fault, outcome) {
+                (None, outcome) => outcome,
+                (Some(SharedFault::FullAtLast), ProposalOutcome::Committed(_)) => {
+                    ProposalOutcome::Full
+                }
+                (Some(SharedFault::FullAtLast), outcome) => outcome,
+                _ => lost(),
+            }
         })
     }
 

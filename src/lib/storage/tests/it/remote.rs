@@ -8,6 +8,7 @@ use ferrokube_storage::{
     CommitError, Environment, Guard, Prefix, Rejected, Revision, Store, Txn, WatchError, Write,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 async fn attach(client: &SharedClient) -> Store {
     let engine = Arc::new(client.clone());
@@ -123,6 +124,22 @@ async fn a_write_of_unknown_outcome_is_applied_once() {
     assert_eq!(text(&one.get(&object).unwrap()), "theirs");
 }
 
+/// Counters: both stores write what follows the head.
+#[tokio::test(start_paused = true)]
+async fn the_same_value_of_another_store_is_not_taken_for_ones_own() {
+    let (engine, _, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let head = commit(&one, create(&object, "1")).await.unwrap().revision;
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    let ticket = one.submit(at(head, write(&object, "2"))).unwrap();
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    let theirs = engine.write_foreign(object.as_str(), Some("{\"v\":\"2\",\"z\":1}"));
+    let mine = ticket.committed().await;
+    assert!(matches!(mine, Err(CommitError::Unknown(_))), "{mine:?}");
+    assert_eq!(one.get(&object).unwrap().revision, theirs);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_create_of_unknown_outcome_is_not_repeated_after_a_delete() {
     let (engine, _, [one, _]) = two().await;
@@ -137,6 +154,23 @@ async fn a_create_of_unknown_outcome_is_not_repeated_after_a_delete() {
     assert_eq!(engine.events_of(&object), 2, "created once, deleted once");
     assert_eq!(engine.everything()[0].revision, created.revision);
     assert!(one.get(&object).is_none());
+}
+
+/// As after a member died with the watch.
+#[tokio::test(start_paused = true)]
+async fn the_outcome_of_a_write_waits_for_a_late_history() {
+    let (engine, clients, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    for txn in [create(&object, "1"), write(&object, "2")] {
+        clients[0].hold(true);
+        engine.fail_next(&[SharedFault::LoseReply]);
+        let ticket = one.submit(txn).unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        clients[0].hold(false);
+        let done = ticket.committed().await.unwrap();
+        assert_eq!(one.get(&object).unwrap().revision, done.revision);
+    }
+    assert_eq!(engine.events_of(&object), 2);
 }
 
 /// What a client would not read here is not acknowledged.
@@ -160,6 +194,28 @@ async fn a_full_engine_does_not_say_what_became_of_an_earlier_attempt() {
     let object = key("configmaps", "ns", "a");
     let made = commit(&one, create(&object, "1")).await;
     assert!(made.is_ok() && engine.events_of(&object) == 1, "{made:?}");
+}
+
+/// etcd applies the write that takes the last of its space, and refuses it.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_applied_and_refused_for_space_is_acknowledged() {
+    let (engine, _, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    for txn in [create(&object, "1"), write(&object, "2")] {
+        engine.fail_next(&[SharedFault::FullAtLast]);
+        let done = commit(&one, txn).await.unwrap();
+        assert_eq!(one.get(&object).unwrap().revision, done.revision);
+    }
+    // Without the history, it is known if the head is still the one of before.
+    for (fault, is_known) in [(SharedFault::Full, true), (SharedFault::FullAtLast, false)] {
+        engine.fail_next(&[fault]);
+        let ticket = one.submit(write(&object, "3")).unwrap();
+        engine.foreign_revision();
+        engine.compact();
+        let refused = ticket.committed().await;
+        assert_eq!(matches!(refused, Err(CommitError::DiskFull)), is_known, "{refused:?}");
+        assert_eq!(matches!(refused, Err(CommitError::Unknown(_))), !is_known, "{refused:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
