@@ -167,6 +167,7 @@ impl ClientRecorder {
         let mut judge = Judge::new(history);
         let operations = judge.located(&record.operations);
         judge.check_origin(&operations);
+        judge.check_deletes(&operations);
         judge.check_writes(&operations);
         judge.check_times(&operations);
         for watch in &record.watches {
@@ -175,6 +176,11 @@ impl ClientRecorder {
         judge.violations.truncate(MAX_LISTED);
         judge.violations
     }
+}
+
+/// Where a text is, which only one write has.
+fn found(states: &[&JudgedEvent], text: &Option<String>) -> Option<usize> {
+    states.iter().position(|event| text.is_some() && event.text == *text)
 }
 
 /// States of the keys, in order; before the first one a key is absent.
@@ -258,20 +264,49 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What was acknowledged is in the history, after the state that its guard required.
+    /// Every delete was done by a client that was not refused, and acknowledged to one at most.
+    fn check_deletes(&mut self, operations: &[ClientOperation]) {
+        let mut able: BTreeMap<(&Key, Revision), Vec<Acknowledgement>> = BTreeMap::new();
+        for operation in operations {
+            if let Act::Write { text: None, guard: Some(guard), outcome } = &operation.act {
+                able.entry((&operation.key, *guard)).or_default().push(*outcome);
+            }
+        }
+        for states in self.states.values() {
+            let deletes = states.windows(2).filter(|pair| pair[1].text.is_none());
+            for (head, delete) in deletes.map(|pair| (pair[0], pair[1])) {
+                let able = able.get(&(&delete.key, head.revision)).map(Vec::as_slice);
+                let able = able.unwrap_or_default();
+                let written = Acknowledgement::Written(delete.revision);
+                let acknowledged = able.iter().filter(|outcome| **outcome == written).count();
+                let is_done = able.iter().any(|outcome| *outcome != Acknowledgement::Refused);
+                if acknowledged > 1 || !is_done {
+                    let what = format!("{acknowledged} clients were told of a delete by {able:?}");
+                    self.violations.push(format!("{what}: {delete:?}"));
+                }
+            }
+        }
+    }
+
+    /// What was acknowledged is in the history. It, and what nobody said of and is there, is after
+    /// the state that its guard required.
     fn check_writes(&mut self, operations: &[ClientOperation]) {
         for operation in operations {
-            let Act::Write { text, guard, outcome: Acknowledgement::Written(revision) } =
-                &operation.act
-            else {
-                continue;
-            };
+            let Act::Write { text, guard, outcome } = &operation.act else { continue };
             let states = self.of(&operation.key);
-            let at = states.iter().position(|event| event.revision == *revision);
-            let Some(at) = at.filter(|at| states[*at].text == *text) else {
-                self.violations.push(format!("an acknowledged write is lost: {operation:?}"));
-                continue;
+            let at = match outcome {
+                Acknowledgement::Written(revision) => {
+                    let at = states.iter().position(|event| event.revision == *revision);
+                    let Some(at) = at.filter(|at| states[*at].text == *text) else {
+                        let what = format!("an acknowledged write is lost: {operation:?}");
+                        self.violations.push(what);
+                        continue;
+                    };
+                    Some(at)
+                }
+                _ => found(states, text),
             };
+            let Some(at) = at else { continue };
             let before = at.checked_sub(1).map(|at| states[at]);
             let before = before.filter(|event| event.text.is_some()).map(|event| event.revision);
             self.check(before == *guard, || {
@@ -302,7 +337,14 @@ impl<'a> Judge<'a> {
                     });
                     Some(*revision)
                 }
-                Act::Write { .. } => None,
+                Act::Write { text, .. } => {
+                    let states = self.of(&operation.key);
+                    let revision = found(states, text).map(|at| states[at].revision);
+                    self.check(revision.is_none_or(|revision| revision > floor), || {
+                        format!("a write is before what preceded it ({floor}): {operation:?}")
+                    });
+                    None
+                }
                 Act::Read(seen) => {
                     let found = self.first_view(&operation.key, seen, floor);
                     self.check(found.is_some(), || {

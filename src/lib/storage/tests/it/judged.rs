@@ -15,6 +15,8 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 const STORES: usize = 3;
+/// Duration of a proposal: others write before one is repeated.
+const LATENCY: Duration = Duration::from_millis(2);
 /// How late a feed is that reads should wait for.
 const LATE: Duration = Duration::from_millis(20);
 
@@ -76,6 +78,7 @@ impl RemoteEngine for FaultyEngine {
 
     fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
         Box::pin(async move {
+            tokio::time::sleep(LATENCY).await;
             let unguarded = Txn { guards: Vec::new(), ..txn.clone() };
             let is_end = txn.writes[0].key().name().starts_with("zz-last-");
             let outcome = match self.bug.filter(|_| !is_end) {
@@ -170,10 +173,11 @@ async fn run(bug: Option<EngineBug>, seed: u64) -> (Vec<String>, [usize; 3]) {
     let recorder = clients.recorder.clone();
     let mut dice = Dice::new(seed + 1);
     for _ in 0..60 {
-        let fault = match dice.below(6) {
+        let fault = match dice.below(7) {
             0 => Some(SharedFault::LoseRequest),
             1 => Some(SharedFault::Unavailable),
             2 => Some(SharedFault::Full),
+            3 => Some(SharedFault::FullAtLast),
             _ => Some(SharedFault::LoseReply),
         };
         engine.heal();
