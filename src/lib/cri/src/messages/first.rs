@@ -320,6 +320,18 @@ pub struct ListContainerStatsResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct ListPodSandboxStatsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: Option<PodSandboxStatsFilter>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ListPodSandboxStatsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub stats: Vec<PodSandboxStats>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct UpdateRuntimeConfigRequest {
     #[prost(message, optional, tag = "1")]
     pub runtime_config: Option<RuntimeConfig>,
@@ -437,4 +449,68 @@ pub struct PodSandboxConfig {
     pub annotations: BTreeMap<String, String>,
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSandboxReport {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    #[prost(enumeration = "PodSandboxState", tag = "3")]
+    pub state: i32,
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    #[prost(message, optional, tag = "5")]
+    pub network: Option<PodSandboxNetworkStatus>,
+    #[prost(message, optional, tag = "6")]
+    pub linux: Option<LinuxPodSandboxStatus>,
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(string, tag = "9")]
+    pub runtime_handler: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ContainerReport {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<ContainerMetadata>,
+    #[prost(enumeration = "ContainerPhase", tag = "3")]
+    pub state: i32,
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    #[prost(int64, tag = "5")]
+    pub started_at: i64,
+    #[prost(int64, tag = "6")]
+    pub finished_at: i64,
+    #[prost(int32, tag = "7")]
+    pub exit_code: i32,
+    #[prost(message, optional, tag = "8")]
+    pub image: Option<ImageSpec>,
+    #[prost(string, tag = "9")]
+    pub image_ref: String,
+    #[prost(string, tag = "10")]
+    pub reason: String,
+    #[prost(string, tag = "11")]
+    pub message: String,
+    #[prost(btree_map = "string, string", tag = "12")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "13")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "14")]
+    pub mounts: Vec<ContainerMount>,
+    #[prost(string, tag = "15")]
+    pub log_path: String,
+    #[prost(message, optional, tag = "16")]
+    pub resources: Option<ContainerLimits>,
+    #[prost(string, tag = "17")]
+    pub image_id: String,
+    #[prost(message, optional, tag = "18")]
+    pub user: Option<ContainerUser>,
+    #[prost(int32, tag = "19")]
+    pub stop_signal: i32,
 }

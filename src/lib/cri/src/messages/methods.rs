@@ -40,6 +40,8 @@ methods! {
         PortForwardRequest => PortForwardResponse;
     list_container_stats: "/runtime.v1.RuntimeService/ListContainerStats",
         ListContainerStatsRequest => ListContainerStatsResponse;
+    list_pod_sandbox_stats: "/runtime.v1.RuntimeService/ListPodSandboxStats",
+        ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
     update_runtime_config: "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
         UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse;
     status: "/runtime.v1.RuntimeService/Status",

@@ -5,70 +5,6 @@ use prost::Message;
 use std::collections::BTreeMap;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodSandboxReport {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(message, optional, tag = "2")]
-    pub metadata: Option<PodSandboxMetadata>,
-    #[prost(enumeration = "PodSandboxState", tag = "3")]
-    pub state: i32,
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    #[prost(message, optional, tag = "5")]
-    pub network: Option<PodSandboxNetworkStatus>,
-    #[prost(message, optional, tag = "6")]
-    pub linux: Option<LinuxPodSandboxStatus>,
-    #[prost(btree_map = "string, string", tag = "7")]
-    pub labels: BTreeMap<String, String>,
-    #[prost(btree_map = "string, string", tag = "8")]
-    pub annotations: BTreeMap<String, String>,
-    #[prost(string, tag = "9")]
-    pub runtime_handler: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerReport {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(message, optional, tag = "2")]
-    pub metadata: Option<ContainerMetadata>,
-    #[prost(enumeration = "ContainerPhase", tag = "3")]
-    pub state: i32,
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    #[prost(int64, tag = "5")]
-    pub started_at: i64,
-    #[prost(int64, tag = "6")]
-    pub finished_at: i64,
-    #[prost(int32, tag = "7")]
-    pub exit_code: i32,
-    #[prost(message, optional, tag = "8")]
-    pub image: Option<ImageSpec>,
-    #[prost(string, tag = "9")]
-    pub image_ref: String,
-    #[prost(string, tag = "10")]
-    pub reason: String,
-    #[prost(string, tag = "11")]
-    pub message: String,
-    #[prost(btree_map = "string, string", tag = "12")]
-    pub labels: BTreeMap<String, String>,
-    #[prost(btree_map = "string, string", tag = "13")]
-    pub annotations: BTreeMap<String, String>,
-    #[prost(message, repeated, tag = "14")]
-    pub mounts: Vec<ContainerMount>,
-    #[prost(string, tag = "15")]
-    pub log_path: String,
-    #[prost(message, optional, tag = "16")]
-    pub resources: Option<ContainerLimits>,
-    #[prost(string, tag = "17")]
-    pub image_id: String,
-    #[prost(message, optional, tag = "18")]
-    pub user: Option<ContainerUser>,
-    #[prost(int32, tag = "19")]
-    pub stop_signal: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub struct PodSandboxFilter {
     #[prost(string, tag = "1")]
     pub id: String,
@@ -194,6 +130,22 @@ pub struct ContainerStats {
     pub swap: Option<SwapUsage>,
     #[prost(message, optional, tag = "6")]
     pub io: Option<IoUsage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSandboxStatsFilter {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub label_selector: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSandboxStats {
+    #[prost(message, optional, tag = "1")]
+    pub attributes: Option<PodSandboxAttributes>,
+    #[prost(message, optional, tag = "2")]
+    pub linux: Option<LinuxPodSandboxStats>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -511,6 +463,34 @@ pub struct IoUsage {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct PodSandboxAttributes {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct LinuxPodSandboxStats {
+    #[prost(message, optional, tag = "1")]
+    pub cpu: Option<CpuUsage>,
+    #[prost(message, optional, tag = "2")]
+    pub memory: Option<MemoryUsage>,
+    #[prost(message, optional, tag = "3")]
+    pub network: Option<NetworkUsage>,
+    #[prost(message, optional, tag = "4")]
+    pub process: Option<ProcessUsage>,
+    #[prost(message, repeated, tag = "5")]
+    pub containers: Vec<ContainerStats>,
+    #[prost(message, optional, tag = "6")]
+    pub io: Option<IoUsage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct NetworkConfig {
     #[prost(string, tag = "1")]
     pub pod_cidr: String,
@@ -683,6 +663,24 @@ pub struct PsiStats {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct NetworkUsage {
+    #[prost(int64, tag = "1")]
+    pub timestamp: i64,
+    #[prost(message, optional, tag = "2")]
+    pub default_interface: Option<NetworkInterfaceUsage>,
+    #[prost(message, repeated, tag = "3")]
+    pub interfaces: Vec<NetworkInterfaceUsage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ProcessUsage {
+    #[prost(int64, tag = "1")]
+    pub timestamp: i64,
+    #[prost(message, optional, tag = "2")]
+    pub process_count: Option<UInt64Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct NamespaceOption {
     #[prost(enumeration = "NamespaceMode", tag = "1")]
     pub network: i32,
@@ -744,6 +742,20 @@ pub struct PsiData {
     pub avg60: f64,
     #[prost(double, tag = "4")]
     pub avg300: f64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NetworkInterfaceUsage {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub rx_bytes: Option<UInt64Value>,
+    #[prost(message, optional, tag = "3")]
+    pub rx_errors: Option<UInt64Value>,
+    #[prost(message, optional, tag = "4")]
+    pub tx_bytes: Option<UInt64Value>,
+    #[prost(message, optional, tag = "5")]
+    pub tx_errors: Option<UInt64Value>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -44,6 +44,11 @@ impl FakeRuntime {
         self.state.lock().exec.insert(command.to_owned(), code);
     }
 
+    /// What running containers of this name use, in nanoseconds of a core and bytes.
+    pub fn uses(&self, container: &str, nanoseconds: u64, bytes: u64) {
+        self.state.lock().usage.insert(container.to_owned(), (nanoseconds, bytes));
+    }
+
     pub(super) fn container_call(
         &self,
         method: &'static str,
@@ -67,6 +72,12 @@ impl FakeRuntime {
                 let containers = self.containers().iter().map(summary).collect();
                 encoded(&ListContainersResponse { containers })
             }
+            path::list_container_stats => {
+                let all = self.containers();
+                let running = all.iter().filter(|it| it.report.state() == ContainerPhase::Running);
+                let stats = running.map(|it| self.stats(it)).collect();
+                encoded(&ListContainerStatsResponse { stats })
+            }
             path::container_status => {
                 let request: ContainerStatusRequest = decoded(request)?;
                 let state = self.state.lock();
@@ -86,6 +97,32 @@ impl FakeRuntime {
         };
         self.changed();
         Ok(response)
+    }
+
+    fn stats(&self, seen: &SeenContainer) -> ContainerStats {
+        let (id, metadata) = (seen.report.id.clone(), seen.report.metadata.clone());
+        let name = metadata.as_ref().map_or("", |metadata| metadata.name.as_str());
+        let usage = self.state.lock().usage.get(name).copied().unwrap_or_default();
+        let (time, value) = (nanoseconds(), |value| Some(UInt64Value { value }));
+        ContainerStats {
+            attributes: Some(ContainerAttributes {
+                id,
+                metadata,
+                labels: seen.report.labels.clone(),
+                annotations: seen.report.annotations.clone(),
+            }),
+            cpu: Some(CpuUsage {
+                timestamp: time,
+                usage_core_nano_seconds: value(usage.0),
+                ..CpuUsage::default()
+            }),
+            memory: Some(MemoryUsage {
+                timestamp: time,
+                working_set_bytes: value(usage.1),
+                ..MemoryUsage::default()
+            }),
+            ..ContainerStats::default()
+        }
     }
 
     fn new_id(&self, kind: &str) -> String {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use ferrokube_trace::TraceContext;
 use parking_lot::Mutex;
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 
 /// A call that arrived.
@@ -42,6 +42,7 @@ pub struct FakeRuntime {
 struct FakeState {
     calls: Vec<RecordedCall>,
     failures: BTreeMap<&'static str, CriError>,
+    held: BTreeSet<&'static str>,
     images: BTreeMap<String, u64>,
     scripts: BTreeMap<String, PullScript>,
     default_script: PullScript,
@@ -50,6 +51,7 @@ struct FakeState {
     sandboxes: BTreeMap<String, PodSandbox>,
     containers: BTreeMap<String, containers::FakeContainer>,
     exec: BTreeMap<String, i32>,
+    usage: BTreeMap<String, (u64, u64)>,
     made: u64,
 }
 
@@ -79,6 +81,18 @@ impl FakeRuntime {
         };
     }
 
+    /// Lets calls of a method hang from now on, or end.
+    pub fn hold(&self, path: &'static str, is_held: bool) {
+        let mut state = self.state.lock();
+        if is_held {
+            state.held.insert(path);
+        } else {
+            state.held.remove(path);
+        }
+        drop(state);
+        self.changed();
+    }
+
     /// Waits until a condition holds, checked after each change.
     pub async fn until(&self, mut condition: impl FnMut(&Self) -> bool) {
         let mut changes = self.changes.subscribe();
@@ -102,6 +116,7 @@ impl FakeRuntime {
 
     async fn serve(&self, method: &'static str, request: Bytes) -> Result<Bytes, CriError> {
         self.record(method)?;
+        self.until(|runtime| !runtime.state.lock().held.contains(method)).await;
         let response = match method {
             path::version => encoded(&VersionResponse {
                 version: "0.1.0".to_owned(),
