@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
 pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
-const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// Grace period, on sandboxes: a pod whose file is gone still gets it.
 pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 

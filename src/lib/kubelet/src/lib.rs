@@ -23,8 +23,8 @@
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! - **The server** (`server/`) is for the API server: logs, and the runtime's streams of commands and
-//!   ports.
+//! - **The server** (`server/`) is for the API server: logs, the runtime's streams of commands and
+//!   ports, and what pods use (`usage/`).
 //!
 //! Not here yet: persistent volumes.
 
@@ -47,6 +47,7 @@ mod static_pods;
 mod status;
 mod supported;
 mod termination;
+mod usage;
 mod volumes;
 mod worker;
 

@@ -1,4 +1,4 @@
-//! The kubelet's own server: logs, commands and ports of its pods, for the API server.
+//! The kubelet's own server: logs, commands, ports and use of its pods, for the API server.
 //!
 //! Every request is authenticated (client certificate or TokenReview) and authorized
 //! (SubjectAccessReview); there is no port without. Commands and ports are the runtime's: its
@@ -15,6 +15,7 @@ use crate::api::ApiPods;
 use crate::config::ServerConfig;
 use crate::kubelet::PodNode;
 use crate::pod::NodePod;
+use crate::usage::UsageCollector;
 use access::KubeletAccess;
 use ferrokube_client::Outage;
 use ferrokube_pki::{PkiError, self_signed};
@@ -121,6 +122,11 @@ impl KubeletServer {
         let client = served.client.clone();
         let handler = KubeletHandler {
             access: KubeletAccess::new(client.clone(), &served.node.name, &config),
+            usage: UsageCollector::new(
+                &served.node.runtime,
+                &served.node.name,
+                served.node.paths.root.clone(),
+            ),
             served,
             tunnels: Tunnels::new(ended.1),
             streams: Arc::new(Semaphore::new(STREAMS)),
@@ -197,6 +203,7 @@ async fn follow_client_ca(client: &Client, tls: &Tls) {
 /// Answers requests.
 pub(crate) struct KubeletHandler {
     access: KubeletAccess,
+    usage: UsageCollector,
     served: ServedNode,
     tunnels: Tunnels,
     /// Places for what streams.

@@ -90,7 +90,7 @@ impl KubeletHandler {
         let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let query = query_pairs(request.uri().query().unwrap_or_default());
         let is_get = request.method() == Method::GET;
-        let is_stream = is_get || request.method() == Method::POST;
+        let is_get_or_post = is_get || request.method() == Method::POST;
         match segments.as_slice() {
             ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] if is_get => {
                 Ok(text("ok".to_owned()))
@@ -102,23 +102,41 @@ impl KubeletHandler {
                     .map_err(|_| ServerFailure::Failed("cannot write the metrics"))?;
                 Ok(typed("application/openmetrics-text; version=1.0.0; charset=utf-8", out))
             }
+            ["metrics", "resource"] if is_get => {
+                Ok(typed("text/plain; version=0.0.4; charset=utf-8", self.usage.metrics().await))
+            }
+            ["stats", "summary"] if is_get_or_post => {
+                let only = query.iter().find(|(name, _)| name == "only_cpu_and_memory");
+                let summary = self.usage.summary(only.is_some_and(|(_, value)| value == "true"));
+                let summary = summary
+                    .await
+                    .map_err(|error| ServerFailure::Runtime(format!("Internal Error: {error}")))?;
+                Ok(typed("application/json", summary))
+            }
             ["containerLogs", namespace, pod, container] if is_get => {
                 let options = logs::LogOptions::read(&query)?;
                 self.logs((namespace, pod, container), options).await
             }
-            ["exec", namespace, pod, rest @ .., container] if is_stream && rest.len() < 2 => {
+            ["exec", namespace, pod, rest @ .., container] if is_get_or_post && rest.len() < 2 => {
                 let pod = (*namespace, *pod, rest.first().copied());
                 self.stream(request, pod, &StreamKind::exec(container, &query)?).await
             }
-            ["attach", namespace, pod, rest @ .., container] if is_stream && rest.len() < 2 => {
+            ["attach", namespace, pod, rest @ .., container]
+                if is_get_or_post && rest.len() < 2 =>
+            {
                 let pod = (*namespace, *pod, rest.first().copied());
                 self.stream(request, pod, &StreamKind::attach(container, &query)?).await
             }
-            ["portForward", namespace, pod, rest @ ..] if is_stream && rest.len() < 2 => {
+            ["portForward", namespace, pod, rest @ ..] if is_get_or_post && rest.len() < 2 => {
                 let pod = (*namespace, *pod, rest.first().copied());
                 self.stream(request, pod, &StreamKind::ports(&query)?).await
             }
-            ["healthz" | "pods" | "metrics"] | ["containerLogs", _, _, _] if !is_get => {
+            ["healthz" | "pods" | "metrics"]
+            | ["metrics", "resource"]
+            | ["stats", "summary"]
+            | ["containerLogs", _, _, _]
+                if !is_get =>
+            {
                 Err(ServerFailure::Method)
             }
             _ => Err(ServerFailure::NotFound("404 page not found\n".to_owned())),

@@ -1,0 +1,137 @@
+//! What the node, its pods and their containers use: `/stats/summary` and `/metrics/resource`.
+//!
+//! Of pods it is what the runtime says, of the machine what `/proc` says. One collection runs at a
+//! time, whoever reads: readers that arrive meanwhile take its outcome, so that a slow runtime gets
+//! one set of calls.
+
+mod machine;
+mod metrics;
+mod pods;
+mod rates;
+mod summary;
+
+use crate::worker::now;
+use ferrokube_cri::{
+    CriError, ImageFsInfoRequest, ListContainerStatsRequest, ListContainersRequest,
+    ListPodSandboxRequest, ListPodSandboxStatsRequest, Runtime,
+};
+use pods::{DiskSamples, RuntimeLists};
+use rates::CpuRates;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use summary::{RuntimeDisks, UsageSummary};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How long an outcome counts, also a failure.
+const FRESH: Duration = Duration::from_secs(2);
+/// Of a collection's calls, which run at the same time.
+const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no summary. Texts are kubelet's.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum UsageError {
+    #[error("failed to list pod stats: failed to get pod or container map: {0}")]
+    Lists(CriError),
+    #[error("failed to list pod stats: failed to list all container stats: {0}")]
+    Stats(CriError),
+    #[error("cannot write the summary")]
+    Encoding,
+}
+
+type UsageOutcome = Result<Arc<UsageSummary>, UsageError>;
+
+/// Collects what is used.
+pub(crate) struct UsageCollector {
+    runtime: Runtime,
+    node: String,
+    root: PathBuf,
+    /// Held while collecting: a reader that goes lets the next one start again.
+    last: Mutex<LastCollection>,
+}
+
+#[derive(Default)]
+struct LastCollection {
+    outcome: Option<(Instant, UsageOutcome)>,
+    rates: CpuRates,
+}
+
+impl UsageCollector {
+    /// `root`: a directory on the file system of pods.
+    pub(crate) fn new(runtime: &Runtime, node: &str, root: PathBuf) -> Self {
+        let runtime = runtime.within(Some(COLLECTION_TIMEOUT));
+        Self { runtime, node: node.to_owned(), root, last: Mutex::default() }
+    }
+
+    /// The summary as JSON; all of it, or CPU and memory only.
+    ///
+    /// # Errors
+    /// [`UsageError`].
+    pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<String, UsageError> {
+        let summary = self.collected().await?;
+        let text = match only_cpu_and_memory {
+            true => serde_json::to_string(&summary.without_disks()),
+            false => serde_json::to_string(&*summary),
+        };
+        text.map_err(|_| UsageError::Encoding)
+    }
+
+    /// The metrics; a failure is one of them.
+    pub(crate) async fn metrics(&self) -> String {
+        let summary = self.collected().await;
+        let summary =
+            summary.inspect_err(|error| tracing::warn!(%error, "cannot collect what pods use"));
+        metrics::text(summary.as_deref().ok())
+    }
+
+    async fn collected(&self) -> UsageOutcome {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        if let Some((at, outcome)) = &last.outcome
+            && (*at >= asked || at.elapsed() < FRESH)
+        {
+            return outcome.clone();
+        }
+        let collected = self.collect().await;
+        let outcome = collected.map(|mut summary| {
+            last.rates.fill(&mut summary);
+            Arc::new(summary)
+        });
+        last.outcome = Some((Instant::now(), outcome.clone()));
+        outcome
+    }
+
+    async fn collect(&self) -> Result<UsageSummary, UsageError> {
+        let runtime = &self.runtime;
+        let (sandboxes, containers, container_stats, sandbox_stats, disks) = tokio::join!(
+            runtime.list_pod_sandbox(ListPodSandboxRequest::default()),
+            runtime.list_containers(ListContainersRequest::default()),
+            runtime.list_container_stats(ListContainerStatsRequest::default()),
+            runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest::default()),
+            runtime.image_fs_info(ImageFsInfoRequest {}),
+        );
+        let lists = RuntimeLists {
+            sandboxes: sandboxes.map_err(UsageError::Lists)?.items,
+            containers: containers.map_err(UsageError::Lists)?.containers,
+            container_stats: container_stats.map_err(UsageError::Stats)?.stats,
+            // Many runtimes have none, or fail for all pods when one has just ended.
+            sandbox_stats: sandbox_stats.map(|response| response.stats).unwrap_or_default(),
+        };
+        let now = now();
+        let mut samples = DiskSamples::new(now);
+        let mut node = machine::read(&self.node, &self.root, now);
+        node.runtime = disks.ok().map(|disks| {
+            let image = disks.image_filesystems.first();
+            let container = disks.container_filesystems.first().or(image);
+            RuntimeDisks {
+                image_fs: image.map(|usage| samples.with(usage)),
+                container_fs: container.map(|usage| samples.with(usage)),
+            }
+        });
+        Ok(UsageSummary { node, pods: lists.pods(&mut samples) })
+    }
+}
+
+#[cfg(test)]
+mod tests;
