@@ -116,6 +116,39 @@ async fn lines(kube: &Kube<'_>, arguments: &[&str], wanted: &str) {
     .await;
 }
 
+/// What pods use, as metrics-server and `kubectl get --raw` read it.
+async fn usage(kube: &Kube<'_>) {
+    let path = format!("/api/v1/nodes/{NODE}/proxy/stats/summary");
+    let has_used = |value: &Value| value.as_u64().is_some_and(|number| number > 0);
+    let probe = || async {
+        let response = kube.node.admin.get(&path).await.unwrap();
+        let pods = response.body["pods"].as_array().cloned().unwrap_or_default();
+        let web = pods.into_iter().find(|pod| pod["podRef"]["name"] == "web");
+        let web = web.ok_or_else(|| response.text.clone())?;
+        let main = &web["containers"][0];
+        let is_whole = has_used(&web["cpu"]["usageCoreNanoSeconds"])
+            && has_used(&web["memory"]["workingSetBytes"])
+            && main["name"] == "main"
+            && has_used(&main["cpu"]["usageCoreNanoSeconds"])
+            && has_used(&main["memory"]["workingSetBytes"])
+            && has_used(&main["rootfs"]["usedBytes"])
+            && has_used(&main["rootfs"]["capacityBytes"])
+            && has_used(&response.body["node"]["runtime"]["imageFs"]["capacityBytes"]);
+        if is_whole { Ok(()) } else { Err(response.text) }
+    };
+    wait_until("the summary has all that containerd says", BOUND, probe).await;
+    let path = format!("/api/v1/nodes/{NODE}/proxy/metrics/resource");
+    let labels = "{container=\"main\",namespace=\"default\",pod=\"web\"} ";
+    let probe = || async {
+        let text = kube.node.admin.get(&path).await.unwrap().text;
+        let is_whole = ["container_cpu_usage_seconds_total", "container_memory_working_set_bytes"]
+            .iter()
+            .all(|name| text.contains(&format!("\n{name}{labels}")));
+        if is_whole && text.contains("resource_scrape_error 0") { Ok(()) } else { Err(text) }
+    };
+    wait_until("the metrics have the container", BOUND, probe).await;
+}
+
 async fn logs(kube: &Kube<'_>) {
     lines(kube, &["logs", "web"], "first\nsecond\n").await;
     assert_eq!(kube.prints(&["logs", "web", "--tail=1"]), "second\n");
@@ -196,6 +229,7 @@ async fn kubectl_reads_logs_runs_commands_attaches_and_forwards_ports() {
             assert_eq!(kube.prints(&["get", "--raw", &path]), "ok");
             let path = format!("{PODS}/web:8080/proxy/");
             assert_eq!(kube.prints(&["get", "--raw", &path]), "page\n");
+            usage(&kube).await;
         }
         commands(&kube);
         attached(&kube);
