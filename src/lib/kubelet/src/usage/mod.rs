@@ -3,6 +3,9 @@
 //! Of pods it is what the runtime says, of the machine what `/proc` says. One collection runs at a
 //! time, whoever reads: readers that arrive meanwhile take its outcome, so that a slow runtime gets
 //! one set of calls.
+//!
+//! Not here yet: volumes and logs of pods, and so their ephemeral storage; system containers; the
+//! node's network.
 
 mod machine;
 mod metrics;

@@ -88,8 +88,6 @@ async fn the_summary_has_kubelets_form() {
         "/memory/usageBytes",
         "/memory/workingSetBytes",
         "/memory/rssBytes",
-        "/memory/pageFaults",
-        "/memory/majorPageFaults",
         "/fs/availableBytes",
         "/fs/capacityBytes",
         "/fs/usedBytes",
@@ -98,8 +96,6 @@ async fn the_summary_has_kubelets_form() {
         "/fs/inodesUsed",
         "/runtime/imageFs/usedBytes",
         "/runtime/containerFs/usedBytes",
-        "/rlimit/maxpid",
-        "/rlimit/curproc",
         "/swap/swapUsageBytes",
     ] {
         assert!(node.pointer(path).is_some_and(|value| !value.is_null()), "{path}: {node}");
