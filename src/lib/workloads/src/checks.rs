@@ -135,7 +135,6 @@ pub(crate) fn form(word: &str) -> Option<TextForm> {
         "envname" => env_name,
         "cidr" => cidr,
         "strictcidr" => strict_cidr,
-        "domainpath" => domain_path,
         _ => return None,
     })
 }
@@ -311,16 +310,6 @@ pub(crate) fn underscored_subdomain(text: &str) -> Vec<String> {
         whys.push(WHY.to_owned());
     }
     whys
-}
-
-/// A domain and a path: `example.com/a`.
-fn domain_path(text: &str) -> Vec<String> {
-    let fits = text.split_once('/').is_some_and(|(domain, path)| {
-        let is_word =
-            |letter: char| letter.is_ascii_alphanumeric() || "-._~%!$&'()*+,;=:/@".contains(letter);
-        name::dns1123_subdomain(domain).is_empty() && !path.is_empty() && path.chars().all(is_word)
-    });
-    if fits { Vec::new() } else { one("must be a domain-prefixed path (such as \"acme.io/foo\")") }
 }
 
 /// The name of an HTTP header.

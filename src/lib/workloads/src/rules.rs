@@ -13,7 +13,7 @@
 //! | `form:F`, `form?:F`, `form!:F` | has the form ([`checks::form`]), likewise |
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
-//! | `grows`, `immutable`, `immutable-text`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
+//! | `grows`, `immutable`, `immutable-text`, `immutable-struct`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
 //! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two |
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
@@ -163,6 +163,11 @@ impl RuleRow {
         choices::order(self.word, self.argument)
     }
 
+    /// Fields of those that are looked into whichever is set first.
+    pub(crate) fn besides(&self) -> Vec<&'static str> {
+        choices::besides(self.word)
+    }
+
     /// Fields of which none is looked into if several are given.
     pub(crate) fn exclusive(&self) -> Vec<&'static str> {
         choices::exclusive(self.word, self.argument)
@@ -287,6 +292,14 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.invalid(it.path, it.text(), "field is immutable");
             }
         },
+        // Of a struct that may be absent: an empty one is not the same.
+        "immutable-struct" => |it, errors| {
+            let was = it.old.map(|old| find(old, &it.rule.path).is_some_and(Value::is_object));
+            let is_object = it.value.is_some_and(Value::is_object);
+            if changed(it) || was.is_some_and(|was| was != is_object) {
+                errors.invalid(it.path, it.value, it.detail("field is immutable"));
+            }
+        },
         "immutable-once" => |it, errors| {
             let was = it.old.and_then(|old| find(old, &it.rule.path));
             if was.is_some_and(is_given) && it.given().is_some() && changed(it) {
@@ -330,6 +343,11 @@ fn compared(word: &str) -> Option<CheckFn> {
         },
         "notblank" => |it, errors| {
             if it.value.and_then(Value::as_str).is_some_and(str::is_empty) {
+                errors.required(it.path, it.detail(""));
+            }
+        },
+        "notblank-new" => |it, errors| {
+            if it.old.is_none() && it.value.and_then(Value::as_str).is_some_and(str::is_empty) {
                 errors.required(it.path, it.detail(""));
             }
         },
@@ -403,7 +421,7 @@ pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
 /// [`same`], but an empty object that was given is not an absent one, save for structs that are
 /// always there.
 pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
-    const ALWAYS: [&str; 2] = ["resources", "securityContext"];
+    const ALWAYS: [&str; 3] = ["resources", "securityContext", "metadata"];
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let fits = |name: &str, value: &Value, other: Option<&Value>| match (value, other) {

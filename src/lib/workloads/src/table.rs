@@ -10,6 +10,7 @@
 //! | `unnamespaced` | has no field selector for namespaces |
 //! | `twice` | is checked twice by an update |
 //! | `changes`, `object`, `unvalidated` | repeats some, or none, of the metadata errors of an update |
+//! | `undomained` | accepts finalizers without a domain |
 //! | `keeps` | keeps the status of a new object |
 //! | `orphans` | leaves its dependents alone when deleted without a propagation policy |
 
@@ -23,7 +24,7 @@ use crate::rows::{self, DISCOVERY, DiscoveryRow};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_resource::definition::Scope;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeKind};
-use ferrokube_resource::{MetadataRules, Policy};
+use ferrokube_resource::{FinalizerDomain, MetadataRules, Policy};
 use std::sync::Arc;
 
 /// Rows of kinds: the name of the resource, and the code beyond its rows.
@@ -157,6 +158,11 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
             keeps_reset_on_create: has("keeps"),
             orphans_by_default: has("orphans"),
             orphan_warning: if row.resource == "jobs" { ORPHANED_PODS } else { "" },
+            finalizer_domain: if has("undomained") {
+                FinalizerDomain::Optional
+            } else {
+                FinalizerDomain::Required
+            },
             metadata_rules,
             subresource_metadata_rules: match metadata_rules {
                 MetadataRules::Nothing => MetadataRules::Nothing,

@@ -33,6 +33,8 @@ pub(crate) struct TypeRules {
     off: Vec<&'static str>,
     /// Fields of which only the first that is set is looked into.
     choices: Vec<&'static str>,
+    /// Fields of those that are looked into all the same.
+    besides: Vec<&'static str>,
     /// Fields of which none is looked into if several are given.
     exclusive: Vec<&'static str>,
     children: Vec<Child>,
@@ -189,6 +191,7 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
     let mut plan = TypeRules {
         defaults: rows_of(&DEFAULTS, name).iter().map(default_row).collect(),
         choices: rules.iter().flat_map(RuleRow::choices).collect(),
+        besides: rules.iter().flat_map(RuleRow::besides).collect(),
         exclusive: rules.iter().flat_map(RuleRow::exclusive).collect(),
         rules,
         warnings: parsed(warnings),
@@ -400,7 +403,9 @@ impl TypeRules {
         let is_given = |field: &&&str| object.get(field).is_some_and(|value| !value.is_null());
         let chosen = self.choices.iter().find(is_given);
         let is_chosen = |child: &&Child| {
-            chosen.is_none_or(|first| *first == child.field || !self.choices.contains(&child.field))
+            let of_many = || self.choices.contains(&child.field);
+            let is_beside = || self.besides.contains(&child.field);
+            chosen.is_none_or(|first| *first == child.field || !of_many() || is_beside())
         };
         let is_many = self.exclusive.iter().filter(is_given).count() > 1;
         let is_alone = |child: &&Child| !is_many || !self.exclusive.contains(&child.field);

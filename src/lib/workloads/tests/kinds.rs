@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 mod costs;
 #[path = "kinds/differences.rs"]
 mod differences;
+#[path = "kinds/given.rs"]
+mod given;
 #[path = "kinds/refusals.rs"]
 mod refusals;
 #[path = "kinds/resizes.rs"]

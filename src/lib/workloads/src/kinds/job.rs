@@ -11,7 +11,7 @@ use crate::kinds::podspec::validate::{self as specs, SpecOwner};
 use crate::kinds::podspec::{self, warnings};
 use crate::kinds::templated;
 use crate::paths::FieldPath;
-use crate::rules::{same, texts};
+use crate::rules::{same, same_given, texts};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::time;
@@ -204,11 +204,12 @@ fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
     let suspended = old.get(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
     for field in FIXED {
         let (before, after) = pair(field);
+        let all = |template: Option<&Value>| template.cloned().unwrap_or_default();
         let changed = match field {
             "template" if suspended => {
-                !same(before.map(unscheduled).as_ref(), after.map(unscheduled).as_ref())
+                !same_given(&unscheduled(all(before)), &unscheduled(all(after)))
             }
-            _ => !same(before, after),
+            _ => !same_given(&all(before), &all(after)),
         };
         if changed {
             errors.invalid(spec.field(field), after, "field is immutable");
@@ -217,8 +218,7 @@ fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
 }
 
 /// A template without what may change while the job is suspended.
-fn unscheduled(template: &Value) -> Value {
-    let mut template = template.clone();
+fn unscheduled(mut template: Value) -> Value {
     if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
         for field in ["nodeSelector", "tolerations", "schedulingGates"] {
             spec.remove(field);

@@ -1,6 +1,7 @@
 //! Pod: containers that run together on a node.
 
 mod cells;
+mod labels;
 mod qos;
 mod resize;
 mod status;
@@ -40,7 +41,12 @@ impl KindCode for Pod {
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        const GRACE: [&str; 2] = ["spec", "terminationGracePeriodSeconds"];
+        if object.get(&GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+            object.set(&GRACE, 1);
+        }
         let Some(old) = change.old else {
+            labels::merge_keys(object);
             let gated = !object.list(&["spec", "schedulingGates"]).is_empty();
             let mut status = json!({"phase": "Pending", "qosClass": qos::class(object)});
             if gated && let Some(status) = status.as_object_mut() {

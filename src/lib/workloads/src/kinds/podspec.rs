@@ -72,6 +72,7 @@ fn pull_policy(image: &str) -> &'static str {
 /// Whether a text is the name of an image: a lower-case path, after a host at most.
 fn is_image(text: &str) -> bool {
     const MAX_TAG: usize = 128;
+    const MAX_PATH: usize = 255;
     let (name, digest) =
         text.split_once('@').map_or((text, None), |(name, rest)| (name, Some(rest)));
     let last = name.rfind('/').map_or(0, |at| at + 1);
@@ -109,7 +110,11 @@ fn is_image(text: &str) -> bool {
     let has_host = parts.len() > 1
         && (parts[0].contains(['.', ':']) || parts[0] == "localhost" || !is_part(parts[0]))
         && is_host(parts[0]);
-    parts[usize::from(has_host)..].iter().all(|part| is_part(part))
+    let repository = if has_host { &path[parts[0].len() + 1..] } else { path };
+    // Where no host is given, a path of one part is below `library/`.
+    let prefix = if parts.len() == 1 { "library/".len() } else { 0 };
+    prefix + repository.len() <= MAX_PATH
+        && parts[usize::from(has_host)..].iter().all(|part| is_part(part))
         && tag.is_none_or(is_tag)
         && digest.is_none_or(|digest| digest.contains(':'))
 }

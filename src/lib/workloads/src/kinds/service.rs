@@ -102,10 +102,13 @@ fn drop_unused(old: &Document, object: &mut Document) {
     for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerIP"] {
         remove(field, &["LoadBalancer"]);
     }
-    remove("healthCheckNodePort", &["LoadBalancer"]);
     remove("externalTrafficPolicy", &["NodePort", "LoadBalancer"]);
     for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         remove(field, &["ClusterIP", "NodePort", "LoadBalancer"]);
+    }
+    let is_freed = needs_health_check(old) && !needs_health_check(object);
+    if is_freed && old.get(HEALTH_CHECK) == object.get(HEALTH_CHECK) {
+        object.remove(HEALTH_CHECK);
     }
     let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
     if has_ports(&before) && !has_ports(&after) {

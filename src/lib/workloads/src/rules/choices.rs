@@ -38,6 +38,8 @@ const VOLUMES: [(&str, &str); 30] = [
     ("ephemeral", "ephemeral"),
     ("image", "image"),
 ];
+/// A source of persistent volumes that may be given with others, by oversight.
+const BESIDES: &str = "flexVolume";
 /// Sources of persistent volumes, likewise.
 const PERSISTENT: [(&str, &str); 22] = [
     ("hostPath", "hostPath"),
@@ -52,8 +54,7 @@ const PERSISTENT: [(&str, &str); 22] = [
     ("iscsi", "iscsi"),
     ("cinder", "cinder"),
     ("fc", "fc"),
-    // May be given with others, by oversight.
-    ("flexVolume", ""),
+    (BESIDES, ""),
     ("azureFile", "azureFile"),
     ("vsphereVolume", "vsphereVolume"),
     ("photonPersistentDisk", "photonPersistentDisk"),
@@ -138,6 +139,11 @@ pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
         "pvsource" => PERSISTENT.iter().map(|(field, _)| *field).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Fields of those that are looked into whichever is first.
+pub(super) fn besides(word: &str) -> Vec<&'static str> {
+    if word == "pvsource" { vec![BESIDES] } else { Vec::new() }
 }
 
 fn has(object: &Map, field: &str) -> bool {

@@ -203,9 +203,10 @@ fn exit_codes(it: &RuledField<'_>, errors: &mut FieldErrors) {
             ferrokube_apimachinery::field::FieldError::too_many(it.path, codes.len(), MOST)
         });
     }
-    for (at, pair) in codes.windows(2).enumerate() {
-        if pair[0] == pair[1] {
-            errors.duplicate(it.path.index(at + 1), pair[1]);
+    let mut seen = std::collections::HashSet::new();
+    for (at, code) in codes.iter().enumerate() {
+        if !seen.insert(*code) {
+            errors.duplicate(it.path.index(at), *code);
         }
     }
     if !codes.is_sorted() {

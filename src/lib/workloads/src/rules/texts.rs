@@ -197,11 +197,13 @@ fn special(word: &str) -> Option<CheckFn> {
             }
         },
         "limittype" => limit_type,
-        "maxpolicytypes" => |it, errors| {
-            if it.items().len() > 2 {
-                errors.invalid(it.path, it.value, "may not specify more than two policyTypes");
+        "policytypes" => policy_types,
+        "domainpath" => |it, errors| {
+            if it.value.is_some_and(|value| !value.is_null()) {
+                domain_path(it, errors);
             }
         },
+        "domainpath!" => domain_path,
         _ => return None,
     })
 }
@@ -209,6 +211,41 @@ fn special(word: &str) -> Option<CheckFn> {
 fn form(it: &RuledField<'_>, errors: &mut FieldErrors) {
     if let Some(form) = it.rule.form {
         errors.all_invalid(it.path, it.text(), form(it.text()));
+    }
+}
+
+/// A domain and a path: `example.com/a`.
+fn domain_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    const WHY: &str =
+        "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+    let whole = it.text();
+    if whole.is_empty() {
+        return errors.required(it.path, "");
+    }
+    let parts =
+        whole.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty());
+    let Some((domain, path)) = parts else {
+        let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        return errors.invalid(it.path, whole, why);
+    };
+    errors.all_invalid(it.path, domain, name::dns1123_subdomain(domain));
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    if !path.bytes().all(fits) {
+        errors.invalid(it.path, path, WHY);
+    }
+}
+
+/// Types of network policies; too many are not looked into.
+fn policy_types(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    const TYPES: [&str; 2] = ["Ingress", "Egress"];
+    if it.items().len() > TYPES.len() {
+        return errors.invalid(it.path, it.value, "may not specify more than two policyTypes");
+    }
+    for (at, item) in it.items().iter().enumerate() {
+        let kind = item.as_str().unwrap_or_default();
+        if !TYPES.contains(&kind) {
+            errors.not_supported(it.path.index(at), kind, &TYPES);
+        }
     }
 }
 

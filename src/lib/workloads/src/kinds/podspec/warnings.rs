@@ -134,6 +134,7 @@ fn ports(spec: &Value, path: FieldPath<'_>, out: &mut Warnings) {
         let ports = own.field("ports");
         for (at_port, port) in items(container, "ports").iter().enumerate() {
             let place = ports.index(at_port);
+            host_ip(port, place, out);
             let key = (number(port, "containerPort"), text(port, "protocol"));
             let known = all.entry(key).or_default();
             for (other_place, other) in known.iter().take(8) {
@@ -153,6 +154,18 @@ fn ports(spec: &Value, path: FieldPath<'_>, out: &mut Warnings) {
         }
     }
     of_names.into_iter().for_each(|text| out.push(text));
+}
+
+fn host_ip(port: &Value, place: FieldPath<'_>, out: &mut Warnings) {
+    let ip = text(port, "hostIP");
+    if !ip.is_empty() && number(port, "hostPort") == 0 {
+        let (name, protocol) = (text(port, "name"), text(port, "protocol"));
+        let number = number(port, "containerPort");
+        let why = format!(
+            "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{ip}}}"
+        );
+        out.at(place, &why);
+    }
 }
 
 fn overlap(

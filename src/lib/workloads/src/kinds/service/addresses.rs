@@ -65,13 +65,12 @@ pub(super) fn families(old: Option<&Document>, object: &mut Document) {
     if is_external(object) {
         return;
     }
-    let spec = |field: &[&str]| object.get(field).filter(|value| is_given(value));
     let v6 = object.list(ALL).first().is_some_and(is_v6);
     let headless = object.str(ONE) == Some("None");
     let selector = object.get(&["spec", "selector"]).and_then(Value::as_object);
     let free = headless && selector.is_none_or(|map| map.is_empty());
     let had_policy = old.and_then(|old| old.get(POLICY)).filter(|value| is_given(value)).cloned();
-    let policy = match spec(POLICY) {
+    let policy = match object.get(POLICY).filter(|value| !value.is_null()) {
         Some(policy) => policy.clone(),
         None => had_policy
             .unwrap_or_else(|| if free { "RequireDualStack" } else { "SingleStack" }.into()),
