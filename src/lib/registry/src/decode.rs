@@ -330,12 +330,16 @@ impl ObjectDecoder {
             // Go's decoder fails at a wrong type in any spelling.
             let spelled =
                 object.fields().iter().filter(|(name, _)| name.eq_ignore_ascii_case(field));
-            if let Some((_, wrong)) =
-                spelled.into_iter().find(|(_, value)| !value.is_null() && !value.is_string())
-            {
+            let wrong =
+                spelled.into_iter().find(|(_, value)| !value.is_null() && !value.is_string());
+            // So it does at one that a later one replaces.
+            let replaced = || {
+                let is_repeated = strictness.duplicates.iter().any(|path| path == field);
+                is_repeated.then(|| validate::mistyped(source, field)).flatten()
+            };
+            if let Some(kind) = wrong.map(|(_, value)| json::type_name(value)).or_else(replaced) {
                 return Err(ObjectError::Untyped(format!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{field} of type string",
-                    json::type_name(wrong)
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {kind} into Go struct field .{field} of type string"
                 )));
             }
             let found = match other() {

@@ -240,9 +240,11 @@ pub fn apply(
     for other in &mut entries {
         disown(&mut other.fields, &difference);
     }
-    // A creation time of null counts as a change, though the server restores the time.
+    // A null in metadata (a creation time, a uid) counts as a change, though the server restores
+    // the value.
     let forgets = |document: &Document| {
-        document.get(&["metadata", "creationTimestamp"]) == Some(&Value::Null)
+        let metadata = document.get(&["metadata"]).and_then(Value::as_object);
+        metadata.is_some_and(|metadata| metadata.values().any(Value::is_null))
     };
     let changed = !equal_but_managers(before.fields(), object.fields()) || forgets(applied);
     entry.time =

@@ -20,7 +20,7 @@ pub use convert::convert;
 pub use defaults::default;
 pub(crate) use formats::worded_duration;
 pub use formats::{fits as fits_format, is_known as is_known_text_format};
-pub use ordered::{MAX_ORDERED, first_misfit, last_spelling, strict_findings};
+pub use ordered::{MAX_ORDERED, first_misfit, last_spelling, mistyped, strict_findings};
 pub use prune::prune;
 pub(crate) use prune::prune_value;
 pub use types::{check_embedded, check_types};

@@ -183,8 +183,9 @@ fn value(schema: &Schema, value: &Value, place: ValuePlace<'_>, found: &mut Vec<
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::Boolean, Value::Bool(_))
         | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
-        // In a custom object it has no type there.
-        (Kind::IntOrString, _) if !schema.native => {}
+        // It has no type there, but for quantities of native kinds.
+        (Kind::IntOrString, _)
+            if !(schema.native && schema.format.as_deref() == Some("quantity")) => {}
         (Kind::String, Value::Number(_) | Value::Bool(_)) if is_untyped(schema) => {}
         (Kind::String, value) if is_untyped(schema) => {
             place.note(found, &unexpected(Kind::IntOrString, value))

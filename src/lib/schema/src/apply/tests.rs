@@ -163,10 +163,12 @@ fn create_by_update_and_by_apply() {
 }
 
 #[test]
-fn a_creation_time_of_null_is_a_change() {
+fn a_null_in_metadata_is_a_change() {
     for (metadata, owner) in [
         (json!({"name": "a"}), "m Apply!"),
         (json!({"name": "a", "creationTimestamp": null}), "m Apply"),
+        (json!({"name": "a", "uid": null}), "m Apply"),
+        (json!({"name": "a", "managedFields": null}), "m Apply"),
     ] {
         let mut fixture = ApplyFixture::new("ConfigMap");
         let mut applied = config(json!({"k": "v"}));
@@ -325,6 +327,25 @@ fn malformed_configurations_are_refused() {
     }
     let given = json!({"metadata": {"name": "a", "managedFields": []}});
     assert!(matches!(fixture.try_apply("m", &given, true), Err(ApplyError::ManagedFieldsGiven)));
+}
+
+#[test]
+fn an_int_or_string_of_a_native_kind_may_be_anything_and_a_quantity_any_scalar() {
+    for (format, fits) in [("int-or-string", true), ("quantity", false)] {
+        let schema = Schema {
+            kind: Kind::IntOrString,
+            format: Some(format.into()),
+            native: true,
+            ..Schema::default()
+        };
+        let mut whole = Schema { kind: Kind::Object, native: true, ..Schema::default() };
+        whole.properties.insert("n".into(), Property::new(schema, false));
+        let checked =
+            |value: Value| conform::check(&whole, document(json!({ "n": value })).fields());
+        assert_eq!(checked(json!(true)), Ok(()));
+        assert_eq!(checked(json!({})).is_ok(), fits, "{format}");
+        assert_eq!(checked(json!([1])).is_ok(), fits, "{format}");
+    }
 }
 
 #[test]

@@ -59,6 +59,21 @@ pub fn last_spelling(body: &[u8], field: &str) -> Option<String> {
         .map(Cow::into_owned)
 }
 
+/// The JSON type of the first field of a body with this name, in any case, that is neither a string
+/// nor null.
+pub fn mistyped(body: &[u8], field: &str) -> Option<&'static str> {
+    let body = compact(body)?;
+    let mut named =
+        scan::fields(&body).filter(|(name, _)| unescaped(name).eq_ignore_ascii_case(field));
+    named.find_map(|(_, value)| match value.first()? {
+        b'"' | b'n' => None,
+        b'{' => Some("object"),
+        b'[' => Some("array"),
+        b't' | b'f' => Some("bool"),
+        _ => Some("number"),
+    })
+}
+
 /// Messages about unknown and duplicate fields; `None` as for [`first_misfit`]. Nothing below an
 /// unknown field is reported.
 pub fn strict_findings(schema: &Schema, body: &[u8]) -> Option<Vec<String>> {
