@@ -292,14 +292,7 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.invalid(it.path, it.text(), "field is immutable");
             }
         },
-        // Of a struct that may be absent: an empty one is not the same.
-        "immutable-struct" => |it, errors| {
-            let was = it.old.map(|old| find(old, &it.rule.path).is_some_and(Value::is_object));
-            let is_object = it.value.is_some_and(Value::is_object);
-            if changed(it) || was.is_some_and(|was| was != is_object) {
-                errors.invalid(it.path, it.value, it.detail("field is immutable"));
-            }
-        },
+        "immutable-struct" => immutable_struct,
         "immutable-once" => |it, errors| {
             let was = it.old.and_then(|old| find(old, &it.rule.path));
             if was.is_some_and(is_given) && it.given().is_some() && changed(it) {
@@ -347,7 +340,7 @@ fn compared(word: &str) -> Option<CheckFn> {
             }
         },
         "notblank-new" => |it, errors| {
-            if it.old.is_none() && it.value.and_then(Value::as_str).is_some_and(str::is_empty) {
+            if it.old.is_none() && it.value.and_then(Value::as_str) == Some("") {
                 errors.required(it.path, it.detail(""));
             }
         },
@@ -385,6 +378,15 @@ fn compared(word: &str) -> Option<CheckFn> {
                 .or_else(|| choices::function(word));
         }
     })
+}
+
+/// A struct that may be absent: an empty one is not the same.
+fn immutable_struct(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let was = it.old.map(|old| find(old, &it.rule.path).is_some_and(Value::is_object));
+    let is_object = it.value.is_some_and(Value::is_object);
+    if changed(it) || was.is_some_and(|was| was != is_object) {
+        errors.invalid(it.path, it.value, it.detail("field is immutable"));
+    }
 }
 
 /// Whether an update changes the field.

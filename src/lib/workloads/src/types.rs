@@ -404,8 +404,8 @@ impl TypeRules {
         let chosen = self.choices.iter().find(is_given);
         let is_chosen = |child: &&Child| {
             let of_many = || self.choices.contains(&child.field);
-            let is_beside = || self.besides.contains(&child.field);
-            chosen.is_none_or(|first| *first == child.field || !of_many() || is_beside())
+            let is_exempt = || self.besides.contains(&child.field);
+            chosen.is_none_or(|first| *first == child.field || !of_many() || is_exempt())
         };
         let is_many = self.exclusive.iter().filter(is_given).count() > 1;
         let is_alone = |child: &&Child| !is_many || !self.exclusive.contains(&child.field);

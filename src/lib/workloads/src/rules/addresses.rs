@@ -118,7 +118,8 @@ fn end_port(it: &RuledField<'_>, errors: &mut FieldErrors) {
 
 fn ingress_host(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let host = it.text();
-    if host.is_empty() {
+    // A rule without a host is for all of them.
+    if host.is_empty() && it.rule.path != ["hosts"] {
         return;
     }
     let is_name = it.rule.path == ["host"] || it.rule.path == ["hostname"];

@@ -129,7 +129,7 @@ fn a_flex_volume_is_judged_next_to_another_source() {
     };
     let (driver, disk) = ("Required spec.flexVolume.driver", "Required spec.persistentDisk.pdName");
     assert_eq!(flex("d", "gcePersistentDisk"), [disk]);
-    assert_eq!(flex("", "gcePersistentDisk"), [disk, driver]);
+    assert_eq!(flex("", "gcePersistentDisk"), [driver, disk]);
     // Those after it are one too many.
     assert_eq!(flex("d", "azureFile"), ["Forbidden spec.azureFile"]);
 }
@@ -261,4 +261,44 @@ fn name_servers_are_addresses() {
     let spec = json!({"dnsConfig": dns, "containers": [{"name": "c", "image": "i"}]});
     let found = errors("pods", "Pod", json!({ "spec": spec }));
     assert_eq!(found, ["Invalid spec.dnsConfig.nameservers[0]"]);
+}
+
+#[test]
+fn tolerations_of_devices_have_a_value_only_to_compare() {
+    let errors = |fields: Value| {
+        let mut toleration = json!({"key": "k", "operator": "Exists"});
+        for (field, value) in fields.as_object().expect("fields") {
+            toleration[field.as_str()] = value.clone();
+        }
+        let exactly = json!({"deviceClassName": "c", "tolerations": [toleration]});
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}});
+        errors("resourceclaims.resource.k8s.io", "ResourceClaim", json!({ "spec": spec }))
+    };
+    let at = "spec.devices.requests[0].exactly.tolerations[0]";
+    assert_eq!(errors(json!({"effect": "None"})), [""; 0]);
+    assert_eq!(errors(json!({"effect": "x"})), [format!("NotSupported {at}.effect")]);
+    assert_eq!(errors(json!({"value": "v"})), [format!("Invalid {at}.value")]);
+    assert_eq!(errors(json!({"operator": "Equal", "value": "v"})), [""; 0]);
+    assert_eq!(
+        errors(json!({"operator": "Equal", "value": "A_"})),
+        [format!("Invalid {at}.value")]
+    );
+}
+
+#[test]
+fn hosts_of_a_certificate_are_not_empty() {
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    let spec = json!({"defaultBackend": backend, "tls": [{"hosts": ["", "*.a.b", "a.b"]}]});
+    let found = errors("ingresses.networking.k8s.io", "Ingress", json!({ "spec": spec }));
+    assert_eq!(found, ["Invalid spec.tls[0].hosts[0]"]);
+}
+
+#[test]
+fn a_field_of_a_feature_that_is_off_is_dropped() {
+    let driver =
+        json!({"spec": {"preventPodSchedulingIfMissing": true, "requiresRepublish": true}});
+    let (stored, none) = create("csidrivers.storage.k8s.io", object("CSIDriver", driver));
+    assert_eq!(none, [""; 0]);
+    assert_eq!(stored["spec"].get("preventPodSchedulingIfMissing"), None);
+    assert_eq!(stored["spec"]["requiresRepublish"], true);
 }
