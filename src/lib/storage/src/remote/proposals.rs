@@ -117,10 +117,10 @@ impl OpenProposal {
 
     /// Whether the value in an event tells that it was this proposal's. A created object has its
     /// uid. Others may replace the same head by the same value, such as a counter, which matters to
-    /// a caller that gave the guard. A delete has no value.
+    /// a caller that gave guards: theirs may not have held. A delete has no value.
     fn is_told_by(&self, write: &Write) -> bool {
-        let is_compared = |guard: &Guard| guard.key() == write.key() && guard.revision().is_some();
-        matches!(write, Write::Put(_)) && !self.txn.guards[..self.given].iter().any(is_compared)
+        let creates = matches!(guard(&self.txn, write.key()), Some(Guard::Absent(_)));
+        matches!(write, Write::Put(_)) && (creates || self.given == 0)
     }
 }
 

@@ -140,6 +140,29 @@ async fn the_same_value_of_another_store_is_not_taken_for_ones_own() {
     assert_eq!(one.get(&object).unwrap().revision, theirs);
 }
 
+/// A create with what it counts, such as a quota's usage; and a change with guards of others.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_told_by_the_object_that_it_creates() {
+    let (engine, _, [one, _]) = two().await;
+    let [counter, object] = ["counter", "a"].map(|name| key("configmaps", "ns", name));
+    let head = commit(&one, create(&counter, "1")).await.unwrap().revision;
+    let counting = |head, count: &str| {
+        let writes = vec![Write::Put(put(&object, "new")), Write::Put(put(&counter, count))];
+        Txn { guards: vec![Guard::At(counter.clone(), head)], writes }
+    };
+    engine.fail_next(&[SharedFault::LoseReply]);
+    let made = commit(&one, counting(head, "2")).await.unwrap();
+    assert_eq!(one.get(&counter).unwrap().revision, made.revision);
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    let ticket = one.submit(counting(made.revision, "3")).unwrap();
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    engine.write_foreign(object.as_str(), Some("{\"v\":\"new\",\"z\":1}"));
+    let changed = ticket.committed().await;
+    assert!(matches!(changed, Err(CommitError::Unknown(_))), "{changed:?}");
+    assert_eq!(text(&one.get(&counter).unwrap()), "2");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_create_of_unknown_outcome_is_not_repeated_after_a_delete() {
     let (engine, _, [one, _]) = two().await;
