@@ -274,7 +274,8 @@ impl Schedule {
                 // Put back from a copy: every step of a repair must leave a journal that is whole
                 // but for the bytes that went bad.
                 self.tally.healed += 1;
-                self.rots.drain(..).for_each(|rot| self.disk.heal(&rot));
+                // The last first: a byte may have gone bad twice.
+                self.rots.drain(..).rev().for_each(|rot| self.disk.heal(&rot));
                 return Box::pin(self.open(fault)).await;
             }
             Err(OpenError::Io { .. }) if fault.is_some() || self.disk.is_limited() => {
