@@ -54,8 +54,8 @@ impl RuntimeLists {
         });
         let mut pods: Vec<PodUsage> = pods.collect();
         pods.sort_by(|one, other| {
-            let name = |pod: &PodUsage| (pod.pod_ref.namespace.clone(), pod.pod_ref.name.clone());
-            name(one).cmp(&name(other))
+            let (one, other) = (&one.pod_ref, &other.pod_ref);
+            (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name))
         });
         pods
     }

@@ -139,6 +139,17 @@ enum Fate {
     Unknown(&'static str),
 }
 
+impl Fate {
+    /// The revision of the attempt that was applied, if any was.
+    fn known(self) -> Result<Option<Revision>, CommitError> {
+        match self {
+            Self::Applied(at) => Ok(Some(at)),
+            Self::NotApplied => Ok(None),
+            Self::Unknown(why) => Err(CommitError::Unknown(why.to_owned())),
+        }
+    }
+}
+
 impl Remote {
     /// Starts a transaction. `turn` is held until it has ended.
     pub(crate) fn submit(
@@ -313,11 +324,7 @@ impl Remote {
     ) -> Result<Option<Revision>, CommitError> {
         let reached = tokio::time::timeout(PUBLISH_TIMEOUT, self.reach(settled)).await;
         let late = Fate::Unknown("its event has not arrived");
-        match reached.map_or(late, |()| self.fate(proposal)) {
-            Fate::Applied(at) => Ok(Some(at)),
-            Fate::NotApplied => Ok(None),
-            Fate::Unknown(why) => Err(CommitError::Unknown(why.to_owned())),
-        }
+        reached.map_or(late, |()| self.fate(proposal)).known()
     }
 
     /// The revision at which an attempt was applied that was refused for lack of space, if it was.
@@ -341,10 +348,8 @@ impl Remote {
             return Err(CommitError::Unknown("it is full, and cannot be read".to_owned()));
         }
         match self.fate(proposal) {
-            Fate::Applied(at) => Ok(Some(at)),
-            Fate::NotApplied => Ok(None),
             Fate::Unknown(_) if self.is_untouched(proposal) => Ok(None),
-            Fate::Unknown(why) => Err(CommitError::Unknown(why.to_owned())),
+            fate => fate.known(),
         }
     }
 
