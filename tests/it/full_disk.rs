@@ -313,11 +313,17 @@ async fn fault_07_a_server_starts_without_free_inodes() {
     let server = SmallDiskServer::start(&data);
     let made = create(&server.admin, "default", &config_map("a", 1000, &json!({}))).await;
     assert_eq!(made.status, 201, "{}", made.text);
-    let files = (0..).find(|number| File::create(disk.path().join(format!("f{number}"))).is_err());
-    assert!(files > Some(10), "{files:?}");
-    drop(server);
-    let server = SmallDiskServer::start(&data);
-    assert_eq!(server.admin.get(&path("default", "a")).await.unwrap().status, 200);
-    assert_eq!(server.admin.delete(&path("default", "a")).await.unwrap().status, 200);
-    is_gone(&server.admin, &path("default", "a")).await;
+    // Others take every inode, also what a start gave up for itself.
+    let mut files = (0..).map(|number| File::create(disk.path().join(format!("f{number}"))));
+    let mut server = Some(server);
+    for round in 0..3 {
+        let taken = files.position(|file| file.is_err());
+        assert!(round > 0 || taken > Some(10), "{taken:?}");
+        drop(server.take());
+        server = Some(SmallDiskServer::start(&data));
+    }
+    let admin = &server.expect("started above").admin;
+    assert_eq!(admin.get(&path("default", "a")).await.unwrap().status, 200);
+    assert_eq!(admin.delete(&path("default", "a")).await.unwrap().status, 200);
+    is_gone(admin, &path("default", "a")).await;
 }

@@ -265,30 +265,60 @@ async fn without_the_engine_writes_and_consistent_reads_fail() {
 async fn a_gap_in_the_history_ends_watches() {
     let (engine, clients, [one, other]) = two().await;
     let prefix = Prefix::new("configmaps").unwrap();
-    for name in ["kept", "gone"] {
+    for name in ["changed", "gone", "kept"] {
         commit(&one, create(&key("configmaps", "ns", name), "1")).await.unwrap();
     }
     catch_up(&other).await;
     let before = other.revision();
     let mut watch = other.watch(&prefix, before).unwrap();
     clients[1].hold(true);
+    commit(&one, write(&key("configmaps", "ns", "changed"), "2")).await.unwrap();
     commit(&one, delete(&key("configmaps", "ns", "gone"))).await.unwrap();
     let last = commit(&one, create(&key("configmaps", "ns", "new"), "1")).await.unwrap();
     engine.compact();
     clients[1].hold(false);
     assert!(matches!(watch.next(10).await, Err(WatchError::Compacted(at)) if at == before));
-    let names: Vec<String> = other
+    let found: Vec<(String, String)> = other
         .snapshot(&prefix)
         .range(None, None)
-        .map(|entry| entry.key.name().to_owned())
+        .map(|entry| (entry.key.name().to_owned(), text(entry)))
         .collect();
-    assert_eq!(names, ["kept", "new"]);
+    let expected = [("changed", "2"), ("kept", "1"), ("new", "1")];
+    assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     assert_eq!(other.revision(), last.revision);
     assert!(matches!(other.watch(&prefix, before), Err(WatchError::Compacted(_))));
     assert!(other.snapshot_at(&prefix, before).is_err());
     let mut watch = other.watch(&prefix, last.revision).unwrap();
     commit(&one, write(&key("configmaps", "ns", "new"), "2")).await.unwrap();
     assert_eq!(text(&watch.next(10).await.unwrap()[0].entry), "2");
+}
+
+/// What an event replaces is what the event before it left, also if the feed gives both at once.
+#[tokio::test]
+async fn changes_of_a_key_that_come_together_follow_each_other() {
+    let (_, clients, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let mut watch = other.watch(&Prefix::new("configmaps").unwrap(), Revision(0)).unwrap();
+    clients[1].hold(true);
+    for txn in [create(&object, "1"), write(&object, "2"), delete(&object), create(&object, "3")] {
+        commit(&one, txn).await.unwrap();
+    }
+    clients[1].hold(false);
+    catch_up(&other).await;
+    let given: Vec<(bool, String, Option<String>)> = watch
+        .next(10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|event| {
+            (event.deleted, text(&event.entry), event.previous.as_ref().map(|entry| text(entry)))
+        })
+        .collect();
+    let expected =
+        [(false, "1", None), (false, "2", Some("1")), (true, "2", Some("2")), (false, "3", None)];
+    let expected =
+        expected.map(|(deleted, now, before)| (deleted, now.to_owned(), before.map(str::to_owned)));
+    assert_eq!(given, expected);
 }
 
 #[tokio::test]
