@@ -2,6 +2,7 @@
 
 mod engine;
 mod kills;
+mod logs;
 mod node;
 mod pods;
 mod pulls;

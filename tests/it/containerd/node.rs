@@ -14,16 +14,18 @@ pub(super) const NODE: &str = "node-under-test";
 pub(super) struct KubeletProcess(Child);
 
 impl KubeletProcess {
-    fn start(containerd: &Containerd, server: &Cluster) -> Self {
+    fn start(containerd: &Containerd, server: &Cluster, settings: &Value) -> Self {
         let config = containerd.path("kubelet.yaml");
         let logs = containerd.path("pod-logs");
-        let text = json!({
+        let mut text = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "podLogsDir": logs,
             "registryPullQPS": 0,
             "serializeImagePulls": false,
         });
+        let fields = settings.as_object().unwrap().clone();
+        text.as_object_mut().unwrap().extend(fields);
         fs::write(&config, text.to_string()).unwrap();
         let log = fs::File::options()
             .create(true)
@@ -63,11 +65,17 @@ pub(super) struct NodeUnderTest {
     pub(super) containerd: Containerd,
     pub(super) server: Cluster,
     pub(super) admin: Client,
+    settings: Value,
     kubelet: KubeletProcess,
 }
 
 impl NodeUnderTest {
     pub(super) async fn start() -> Option<Self> {
+        Self::start_with(json!({})).await
+    }
+
+    /// With these fields of its KubeletConfiguration.
+    pub(super) async fn start_with(settings: Value) -> Option<Self> {
         let containerd = Containerd::start().await?;
         let server = Launch::new(FERROKUBE)
             .flag("--profile=kubernetes")
@@ -75,15 +83,15 @@ impl NodeUnderTest {
             .start()
             .unwrap();
         let admin = server.admin().unwrap();
-        let kubelet = KubeletProcess::start(&containerd, &server);
-        Some(Self { containerd, server, admin, kubelet })
+        let kubelet = KubeletProcess::start(&containerd, &server, &settings);
+        Some(Self { containerd, server, admin, settings, kubelet })
     }
 
     /// Kills the kubelet with -9 and starts another.
     pub(super) fn restart_kubelet(&mut self) {
         let _ = self.kubelet.0.kill();
         let _ = self.kubelet.0.wait();
-        self.kubelet = KubeletProcess::start(&self.containerd, &self.server);
+        self.kubelet = KubeletProcess::start(&self.containerd, &self.server, &self.settings);
     }
 
     pub(super) fn log(&self) -> String {

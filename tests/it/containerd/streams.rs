@@ -10,14 +10,14 @@ use std::process::{Child, Command, Output, Stdio};
 /// Both protocols of kubectl.
 const PROTOCOLS: [&str; 2] = ["true", "false"];
 
-struct Kube<'a> {
-    kubectl: Kubectl,
-    node: &'a NodeUnderTest,
-    websockets: &'static str,
+pub(super) struct Kube<'a> {
+    pub(super) kubectl: Kubectl,
+    pub(super) node: &'a NodeUnderTest,
+    pub(super) websockets: &'static str,
 }
 
 /// A process, killed on drop.
-struct KubectlProcess(Child);
+pub(super) struct KubectlProcess(pub(super) Child);
 
 impl Drop for KubectlProcess {
     fn drop(&mut self) {
@@ -27,7 +27,7 @@ impl Drop for KubectlProcess {
 }
 
 impl Kube<'_> {
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.kubectl.command(&self.node.server.kubeconfig());
         command
             .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", self.websockets)
@@ -67,7 +67,7 @@ impl Kube<'_> {
     }
 }
 
-fn pod(name: &str, containers: &[Value]) -> Value {
+pub(super) fn pod(name: &str, containers: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"nodeName": NODE, "automountServiceAccountToken": false,
             "terminationGracePeriodSeconds": 1, "containers": containers}})
@@ -78,6 +78,16 @@ fn pod(name: &str, containers: &[Value]) -> Value {
 const SCRIPT: &str = "trap 'exit 0' TERM; trap 'echo more >&2' USR1; echo first; echo second; \
                       mkdir /www; echo page > /www/index.html; busybox httpd -p 8080 -h /www; \
                       while :; do if read -t 1 line; then echo got $line; fi; done";
+
+/// Waits until the kubelet lets the API server in.
+pub(super) async fn trusts(node: &NodeUnderTest) {
+    let path = format!("/api/v1/nodes/{NODE}/proxy/healthz");
+    wait_until("the kubelet trusts the API server", BOUND, || async {
+        let response = node.admin.get(&path).await.unwrap();
+        if response.status == 200 { Ok(()) } else { Err(response.text) }
+    })
+    .await;
+}
 
 async fn started() -> Option<NodeUnderTest> {
     let node = NodeUnderTest::start().await?;
@@ -99,12 +109,7 @@ async fn started() -> Option<NodeUnderTest> {
         all.iter().any(|one| one["restartCount"] == 1 && one["state"]["running"].is_object())
     };
     node.until("both", "its container was started again", has_restarted).await;
-    let path = format!("/api/v1/nodes/{NODE}/proxy/healthz");
-    wait_until("the kubelet trusts the API server", BOUND, || async {
-        let response = node.admin.get(&path).await.unwrap();
-        if response.status == 200 { Ok(()) } else { Err(response.text) }
-    })
-    .await;
+    trusts(&node).await;
     Some(node)
 }
 

@@ -9,6 +9,7 @@ use crate::status::{StatusInputs, status};
 use crate::worker::{WorkerError, in_background, look, now, remove_sandbox};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 use tokio::time::Instant;
@@ -48,11 +49,34 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     for sandbox in seen.sandboxes {
         remove_sandbox(node, sandbox.id).await?;
     }
+    let (logs, own) = (node.paths.logs.clone(), uid.clone());
+    if let Err(error) = in_background(move || remove_logs(&logs, &own)).await {
+        tracing::warn!(uid, %error, "cannot remove the logs of an ended pod");
+    }
     let directory = assemble::pod_directory(&node.paths.root, uid);
     match in_background(move || fs::remove_dir_all(directory)).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// Removes the directories of a pod's logs, whose names end with its UID; links are not followed.
+fn remove_logs(logs: &Path, uid: &str) -> io::Result<()> {
+    let own = assemble::plain(uid);
+    let all = match fs::read_dir(logs) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in all {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_own =
+            name.to_str().and_then(|name| name.rsplit_once('_')).is_some_and(|it| it.1 == own);
+        if is_own && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Stops what runs: containers in parallel, then sidecars in the reverse of their order.

@@ -6,6 +6,7 @@ use crate::board::StatusBoard;
 use crate::config::KubeletConfig;
 use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
+use crate::log_files::{self, LogRotation};
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
 use crate::server::{KubeletServer, ServedNode};
@@ -109,6 +110,7 @@ pub struct Kubelet {
     node: PodNode,
     static_pods: Option<PathBuf>,
     interval: Duration,
+    rotation: LogRotation,
     api: Option<NodeApi>,
     server: Option<KubeletServer>,
 }
@@ -139,6 +141,7 @@ impl Kubelet {
             },
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
+            rotation: config.log_rotation,
             api: None,
             server: None,
         }
@@ -176,7 +179,7 @@ impl Kubelet {
 
     /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
     pub async fn run(self) {
-        let Self { node, static_pods, interval, api, server } = self;
+        let Self { node, static_pods, interval, rotation, api, server } = self;
         let node = Arc::new(node);
         let (found, files) = watch::channel(Vec::new());
         let pods = PodLoop {
@@ -189,6 +192,7 @@ impl Kubelet {
             ending: BTreeMap::new(),
             ended: BTreeSet::new(),
         };
+        let rotating = log_files::run(&node, rotation);
         match api {
             Some(api) => {
                 let served = ServedNode {
@@ -202,9 +206,9 @@ impl Kubelet {
                         server.run(served).await;
                     }
                 };
-                _ = tokio::join!(pods.run(), api.run(&node, files), serving);
+                _ = tokio::join!(pods.run(), rotating, api.run(&node, files), serving);
             }
-            None => pods.run().await,
+            None => _ = tokio::join!(pods.run(), rotating),
         }
     }
 }

@@ -23,6 +23,7 @@
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
+//! - **Logs** (`log_files/`) are rotated by size; a follower goes on from file to file.
 //! - **The server** (`server/`) is for the API server: logs, the runtime's streams of commands and
 //!   ports, and what pods use (`usage/`).
 //!
@@ -38,6 +39,7 @@ mod environment;
 mod fields;
 mod hooks;
 mod kubelet;
+mod log_files;
 mod next;
 mod objects;
 mod pod;
@@ -53,9 +55,10 @@ mod worker;
 
 pub use api::{EventSink, NodeApi, NodeIdentity};
 pub use config::{
-    KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings, ServerConfig,
-    ServerSettings,
+    HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings,
+    ServerConfig, ServerSettings,
 };
 pub use kubelet::{Kubelet, KubeletPaths};
+pub use log_files::LogRotation;
 pub use pod::{NodePod, NodePodError};
 pub use server::{KubeletServer, KubeletServerError};

@@ -5,6 +5,7 @@ use crate::environment;
 use crate::fields::NodeFacts;
 use crate::hooks::{self, StoppingContainer};
 use crate::kubelet::PodNode;
+use crate::log_files;
 use crate::next::{
     PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
 };
@@ -17,8 +18,9 @@ use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
     ContainerFilter, ContainerMetadata, ContainerPhase, ContainerReport, ContainerStatusRequest,
     CreateContainerRequest, CriError, ListContainersRequest, ListPodSandboxRequest,
-    PodSandboxFilter, PodSandboxState, PodSandboxStatusRequest, RemoveContainerRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
+    PodSandboxFilter, PodSandboxState, PodSandboxStatusRequest, RegistryAuth,
+    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
+    StopPodSandboxRequest,
 };
 use ferrokube_images::{PullError, PullPolicy, PullRequest};
 use std::collections::BTreeMap;
@@ -392,6 +394,7 @@ async fn tidy(node: &PodNode, seen: &SeenPod, name: &str) -> Result<(), WorkerEr
     for old in seen.containers.iter().filter(is_old) {
         let container_id = old.id.clone();
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
+        log_files::forget(node, &old.log_path).await;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::{FakeRuntime, SeenContainer, decoded, encoded, missing};
 use crate::error::{CallCode, CriError};
 use crate::messages::*;
 use bytes::Bytes;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A container and what it was made of.
@@ -87,6 +88,15 @@ impl FakeRuntime {
                 let status = Some(container.seen.report.clone());
                 encoded(&ContainerStatusResponse { status, ..ContainerStatusResponse::default() })
             }
+            path::reopen_container_log => {
+                let request: ReopenContainerLogRequest = decoded(request)?;
+                let state = self.state.lock();
+                let container = state.containers.get(&request.container_id);
+                let container =
+                    container.ok_or_else(|| missing("container", &request.container_id))?;
+                begin_log(&container.seen.report);
+                encoded(&ReopenContainerLogResponse {})
+            }
             path::exec_sync => {
                 let request: ExecSyncRequest = decoded(request)?;
                 let command = request.cmd.first().cloned().unwrap_or_default();
@@ -134,6 +144,7 @@ impl FakeRuntime {
     fn run_sandbox(&self, request: RunPodSandboxRequest) -> Bytes {
         let config = request.config.unwrap_or_default();
         let id = self.new_id("sandbox");
+        self.state.lock().log_directories.insert(id.clone(), config.log_directory.into());
         let sandbox = PodSandbox {
             id: id.clone(),
             metadata: config.metadata,
@@ -193,6 +204,7 @@ impl FakeRuntime {
         if !state.sandboxes.contains_key(&request.pod_sandbox_id) {
             return Err(missing("sandbox", &request.pod_sandbox_id));
         }
+        let logs = state.log_directories.get(&request.pod_sandbox_id).cloned().unwrap_or_default();
         let report = ContainerReport {
             id: id.clone(),
             metadata: config.metadata.clone(),
@@ -202,7 +214,7 @@ impl FakeRuntime {
             image_ref: config.image.clone().unwrap_or_default().image,
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
-            log_path: config.log_path.clone(),
+            log_path: logs.join(&config.log_path).display().to_string(),
             ..ContainerReport::default()
         };
         let seen = SeenContainer { report, sandbox: request.pod_sandbox_id, config };
@@ -216,6 +228,7 @@ impl FakeRuntime {
         let container = container.ok_or_else(|| missing("container", &request.container_id))?;
         container.seen.report.state = ContainerPhase::Running as i32;
         container.seen.report.started_at = nanoseconds();
+        begin_log(&container.seen.report);
         Ok(encoded(&StartContainerResponse {}))
     }
 
@@ -237,6 +250,16 @@ impl FakeContainer {
         report.exit_code = code;
         report.finished_at = nanoseconds();
         report.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+    }
+}
+
+/// Makes the file of a log; a test writes what the container says.
+fn begin_log(report: &ContainerReport) {
+    let path = Path::new(&report.log_path);
+    let folder = path.parent().filter(|_| path.is_absolute());
+    let made = folder.map(std::fs::create_dir_all);
+    if made.is_some_and(|made| made.is_ok()) {
+        let _ = std::fs::OpenOptions::new().create(true).append(true).open(path);
     }
 }
 

@@ -20,6 +20,7 @@ use ferrokube_trace::TraceContext;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use tokio::sync::watch;
 
 /// A call that arrived.
@@ -49,6 +50,8 @@ struct FakeState {
     pulls: Vec<PullRecord>,
     pulled_bytes: u64,
     sandboxes: BTreeMap<String, PodSandbox>,
+    /// By sandbox.
+    log_directories: BTreeMap<String, PathBuf>,
     containers: BTreeMap<String, containers::FakeContainer>,
     exec: BTreeMap<String, i32>,
     usage: BTreeMap<String, (u64, u64)>,

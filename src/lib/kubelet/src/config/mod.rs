@@ -5,14 +5,17 @@
 //! without an effect here is named in a warning: it is never silently ignored.
 
 mod fields;
+mod housekeeping;
 mod server;
 
+use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::yaml;
 use ferrokube_images::PullConfig;
 use fields::{ConfigFieldType, UNUSED, USED};
+pub use housekeeping::HousekeepingSettings;
 pub use server::{ServerConfig, ServerSettings};
 use std::time::Duration;
 
@@ -75,6 +78,8 @@ pub struct KubeletSettings {
     pub node_lease_duration_seconds: Option<i64>,
     /// Of the kubelet's own server.
     pub server: ServerSettings,
+    /// Of what the kubelet tidies up.
+    pub housekeeping: HousekeepingSettings,
 }
 
 /// What a file says, and what is doubtful in it.
@@ -115,6 +120,8 @@ pub struct KubeletConfig {
     pub node_lease_duration: Duration,
     /// The kubelet's own server; `None`: there is none.
     pub server: Option<ServerConfig>,
+    /// Of the containers' logs.
+    pub log_rotation: LogRotation,
 }
 
 impl KubeletConfigFile {
@@ -248,7 +255,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl KubeletSettings {
     /// Sets a field of [`USED`], whose type was checked.
     fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        if self.server.set(name, value)? {
+        if self.server.set(name, value)? || self.housekeeping.set(name, value)? {
             return Ok(());
         }
         // An empty text or a zero duration is unset, as in Go.
@@ -324,6 +331,7 @@ impl KubeletSettings {
                 .node_lease_duration_seconds
                 .or(below.node_lease_duration_seconds),
             server: self.server.over(below.server),
+            housekeeping: self.housekeeping.over(below.housekeeping),
         }
     }
 
@@ -376,6 +384,7 @@ impl KubeletSettings {
             wrong("nodeLeaseDurationSeconds must be greater than 0".to_owned());
         }
         let server = self.server.finish(&mut wrong);
+        let log_rotation = self.housekeeping.log_rotation(&mut wrong);
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
         }
@@ -409,6 +418,7 @@ impl KubeletSettings {
                 .unwrap_or(Duration::from_secs(300)),
             node_lease_duration: Duration::from_secs(u64::from(number(lease))),
             server,
+            log_rotation,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::KubeletHandler;
 use super::pods::statuses;
 use super::routes::{ServerFailure, text};
 use crate::kubelet::PodNode;
+use crate::log_files::{self, LogDirectory, LogSource};
 use crate::worker::in_background;
 use bytes::Bytes;
 use ferrokube_cri::{ContainerPhase, ContainerStatusRequest};
@@ -11,11 +12,10 @@ use ferrokube_serve::Response;
 use futures::stream;
 use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::jiff::Timestamp;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Component, Path};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -29,6 +29,9 @@ const LINE: usize = 256 << 10;
 const POLL: Duration = Duration::from_millis(100);
 /// Interval of looks at its container.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a rotated log must not have grown before the new one is read: the runtime may still be
+/// writing to it.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Which part of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,35 +184,29 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
     loop {
         let (open, logs, path) =
             (tail.open.take(), tail.node.paths.logs.clone(), tail.path.clone());
-        let options = tail.options.clone();
-        let is_new = open.is_none();
+        let (options, is_over) = (tail.options.clone(), !tail.is_running);
         let read = in_background(move || {
+            let path = Path::new(&path);
             let mut open = match open {
                 Some(open) => open,
-                None => match OpenLog::open(&logs, Path::new(&path), &options) {
+                None => match OpenLog::open(&logs, path, &options) {
                     // Nothing was written yet.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                     other => other?,
                 },
             };
-            let out = open.read(&options)?;
-            let is_replaced = out.is_empty() && open.is_replaced(&logs, Path::new(&path));
-            Ok(Some((open, out, is_replaced)))
+            let out = open.read_on(&logs, path, &options, is_over)?;
+            Ok(Some((open, out)))
         });
         match read.await {
             Err(error) => return Some((Err(error), None)),
-            Ok(Some((open, out, _))) if !out.is_empty() => {
+            Ok(Some((open, out))) if !out.is_empty() => {
                 let is_full = open.left == Some(0);
                 tail.open = Some(open);
                 return Some((Ok(out.into()), (!is_full).then_some(tail)));
             }
-            Ok(Some((open, _, _))) if open.left == Some(0) => return None,
-            // The log was rotated: the rest is in the new file, from its start.
-            Ok(Some((_, _, true))) if tail.options.follow && !is_new => {
-                tail.options.tail = None;
-                continue;
-            }
-            Ok(opened) => tail.open = opened.map(|(open, _, _)| open),
+            Ok(Some((open, _))) if open.left == Some(0) => return None,
+            Ok(opened) => tail.open = opened.map(|(open, _)| open),
         }
         if !tail.is_running {
             return None;
@@ -227,8 +224,7 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
 
 /// An open log file.
 struct OpenLog {
-    file: File,
-    at: u64,
+    source: LogSource,
     /// Of an unfinished line.
     rest: Vec<u8>,
     /// Whether the next line begins a message.
@@ -237,22 +233,57 @@ struct OpenLog {
     left: Option<u64>,
     /// Whether all further lines are new enough.
     is_since: bool,
+    /// Since when it was rotated and has not grown.
+    quiet: Option<Instant>,
 }
 
 impl OpenLog {
     fn open(logs: &Path, path: &Path, options: &LogOptions) -> io::Result<Self> {
-        let file = open_below(logs, path)?;
-        let at = match options.tail {
-            Some(lines) => start_of_tail(&file, lines)?,
-            None => 0,
-        };
+        let mut file = log_files::open(logs, path)?;
+        if let Some(lines) = options.tail {
+            let start = start_of_tail(&file, lines)?;
+            file.seek(SeekFrom::Start(start))?;
+        }
         let is_since = options.since.is_none();
-        Ok(Self { file, at, rest: Vec::new(), is_start: true, left: options.limit, is_since })
+        let (source, left) = (LogSource::Plain(file), options.limit);
+        Ok(Self { source, rest: Vec::new(), is_start: true, left, is_since, quiet: None })
     }
 
-    fn is_replaced(&self, logs: &Path, path: &Path) -> bool {
-        let id = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
-        open_below(logs, path).is_ok_and(|now| id(&now) != id(&self.file))
+    /// As [`Self::read`]; of a log that is followed, also from the files that came after this one.
+    /// `is_over`: the container writes no more.
+    fn read_on(
+        &mut self,
+        logs: &Path,
+        path: &Path,
+        options: &LogOptions,
+        is_over: bool,
+    ) -> io::Result<Vec<u8>> {
+        loop {
+            let out = self.read(options)?;
+            if !out.is_empty() || !options.follow || !self.go_on(logs, path, is_over)? {
+                return Ok(out);
+            }
+        }
+    }
+
+    /// Goes on to the next file; whether there is one.
+    fn go_on(&mut self, logs: &Path, path: &Path, is_over: bool) -> io::Result<bool> {
+        let own = self.source.file().metadata()?;
+        if !log_files::is_replaced(logs, path, &own) {
+            return Ok(false);
+        }
+        let (directory, log) = LogDirectory::of(logs, path)?;
+        let Some((next, is_current)) = directory.after(log, &own)? else { return Ok(false) };
+        if is_current && !is_over {
+            let since = *self.quiet.get_or_insert_with(Instant::now);
+            if since.elapsed() < QUIET {
+                return Ok(false);
+            }
+        }
+        self.source = next;
+        self.rest.clear();
+        self.quiet = None;
+        Ok(true)
     }
 
     /// Messages of the next piece of the file that has some; empty at its end.
@@ -260,11 +291,11 @@ impl OpenLog {
         let mut out = Vec::new();
         let mut chunk = vec![0; CHUNK];
         while out.is_empty() && self.left != Some(0) {
-            let count = self.file.read_at(&mut chunk, self.at)?;
+            let count = self.source.read(&mut chunk)?;
             if count == 0 {
                 break;
             }
-            self.at += count as u64;
+            self.quiet = None;
             self.rest.extend_from_slice(&chunk[..count]);
             let mut lines = std::mem::take(&mut self.rest);
             let end = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -310,25 +341,6 @@ impl OpenLog {
         out.extend_from_slice(message);
         self.is_start = !is_partial;
     }
-}
-
-/// Opens a file below the directory of logs. No part of the path is a symbolic link: a container
-/// with a volume there could make one to any file of the machine.
-fn open_below(logs: &Path, path: &Path) -> io::Result<File> {
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the log is not below podLogsDir");
-    let below = path.strip_prefix(logs).map_err(|_| outside())?;
-    if !below.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(outside());
-    }
-    let directory = File::open(logs)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let file = rustix::fs::openat2(&directory, below, flags, Mode::empty(), resolve)?;
-    let file = File::from(file);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the log is no regular file"));
-    }
-    Ok(file)
 }
 
 /// Where the last lines of a file begin.
@@ -401,20 +413,45 @@ mod tests {
         assert_eq!(read(&[], &long).lines().count(), 50_000);
     }
 
-    #[test]
-    fn a_log_that_is_a_link_or_no_file_is_not_read() {
+    #[tokio::test(start_paused = true)]
+    async fn a_follower_loses_nothing_when_logs_are_rotated() {
         let directory = tempfile::tempdir().unwrap();
-        let secret = directory.path().join("secret");
-        fs::write(&secret, "2026-01-01T00:00:00Z stdout F secret\n").unwrap();
-        let logs = directory.path().join("logs");
-        fs::create_dir_all(logs.join("p/real")).unwrap();
-        std::os::unix::fs::symlink(&secret, logs.join("p/real/0.log")).unwrap();
-        std::os::unix::fs::symlink(directory.path(), logs.join("p/linked")).unwrap();
-        fs::create_dir(logs.join("p/real/1.log")).unwrap();
-        for path in ["p/real/0.log", "p/linked/secret", "p/real/1.log", "p/../../secret"] {
-            assert!(open_below(&logs, &logs.join(path)).is_err(), "{path}");
-        }
-        assert!(open_below(&logs, &secret).is_err());
+        let (logs, path) = (directory.path(), directory.path().join("p/c/0.log"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let line = |n: u32| format!("2026-01-01T00:00:00Z stdout F {n}\n");
+        let append = |path: &Path, n: u32| {
+            let mut file = File::options().create(true).append(true).open(path).unwrap();
+            std::io::Write::write_all(&mut file, line(n).as_bytes()).unwrap();
+        };
+        let rotated = |n: u32| logs.join(format!("p/c/0.log.20260101-00000{n}"));
+        append(&path, 1);
+        let query = [("follow".to_owned(), "true".to_owned())];
+        let options = LogOptions::read(&query).unwrap();
+        let mut open = OpenLog::open(logs, &path, &options).unwrap();
+        let mut next = |is_over| {
+            let out = open.read_on(logs, &path, &options, is_over).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(next(false), "1\n");
+        // Written after the rename, and after the new file was made.
+        fs::rename(&path, rotated(1)).unwrap();
+        append(&rotated(1), 2);
+        assert_eq!(next(false), "2\n");
+        append(&path, 4);
+        assert_eq!(next(false), "", "the runtime may still write to the old one");
+        append(&rotated(1), 3);
+        assert_eq!(next(false), "3\n");
+        assert_eq!(next(false), "");
+        tokio::time::advance(QUIET).await;
+        assert_eq!(next(false), "4\n");
+        // Two rotations that a slow client has missed.
+        fs::rename(&path, rotated(2)).unwrap();
+        append(&path, 5);
+        fs::rename(&path, rotated(3)).unwrap();
+        append(&path, 6);
+        assert_eq!(next(false), "5\n");
+        assert_eq!(next(true), "6\n", "at once, when its container has ended");
+        assert_eq!(next(true), "");
     }
 
     #[test]

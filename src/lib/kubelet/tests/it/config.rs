@@ -113,3 +113,21 @@ fn wrong_types_and_kinds_are_refused() {
     KubeletConfigFile::parse(b"{").unwrap_err();
     KubeletConfigFile::parse(b"").unwrap_err();
 }
+
+#[test]
+fn rotation_of_logs_has_kubelets_defaults_and_bounds() {
+    let rotation = |fields| config(fields).map(|config| config.log_rotation);
+    let defaults = rotation("").unwrap();
+    assert_eq!((defaults.max_bytes, defaults.max_files), (Some(10 << 20), 5));
+    assert_eq!((defaults.workers, defaults.interval), (1, Duration::from_secs(10)));
+    assert_eq!(rotation("containerLogMaxSize: 1Gi").unwrap().max_bytes, Some(1 << 30));
+    assert_eq!(rotation("containerLogMaxSize: '-1'").unwrap().max_bytes, None, "not rotated");
+    let why = rotation(
+        "containerLogMaxFiles: 1\ncontainerLogMaxWorkers: -1\ncontainerLogMonitorInterval: 2s",
+    );
+    let why = why.unwrap_err();
+    for part in ["containerLogMaxFiles 1 must be", "containerLogMaxWorkers must", "equal to 3s"] {
+        assert!(why.contains(part), "{why}");
+    }
+    assert!(rotation("containerLogMaxSize: many").is_err());
+}

@@ -43,11 +43,19 @@ impl StaticNode {
 
     /// Starts a kubelet; aborting it is a kill -9.
     pub(crate) fn kubelet(&self) -> JoinHandle<()> {
+        self.kubelet_with("")
+    }
+
+    /// With these fields of its KubeletConfiguration.
+    pub(crate) fn kubelet_with(&self, fields: &str) -> JoinHandle<()> {
+        let file = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}"
+        );
         let manifests = self.folder.path().join("manifests").display().to_string();
         let settings = KubeletSettings {
             static_pod_path: Some(manifests),
             registry_pull_qps: Some(0),
-            ..KubeletConfigFile::default().settings
+            ..KubeletConfigFile::parse(file.as_bytes()).expect("it decodes").settings
         };
         let config = settings.finish().expect("a right configuration");
         let runtime = Runtime::new(Arc::clone(&self.runtime) as Arc<_>);

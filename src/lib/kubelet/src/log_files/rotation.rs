@@ -1,0 +1,207 @@
+//! Rotation: a log that has grown too large is renamed, the runtime begins a new one, and of the
+//! older ones some are compressed and the rest removed. Names, order and numbers are kubelet's.
+
+use super::{COMPRESSED, LogDirectory};
+use crate::assemble::{CONTAINER_NAME, POD_UID};
+use crate::kubelet::PodNode;
+use crate::worker::in_background;
+use ferrokube_cri::{
+    ContainerFilter, ContainerPhase, ContainerStateValue, ContainerStatusRequest, CriError,
+    ListContainersRequest, ReopenContainerLogRequest,
+};
+use futures::StreamExt;
+use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::{Timestamp, ToSpan, civil::DateTime};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const STAMP: &str = "%Y%m%d-%H%M%S";
+
+/// When logs are rotated, and what stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRotation {
+    /// Bytes from which on a log is rotated; `None`: never.
+    pub max_bytes: Option<u64>,
+    /// Files of a container, the current one included; at least two.
+    pub max_files: u32,
+    /// Logs that are rotated at a time.
+    pub workers: u32,
+    /// Time between two looks.
+    pub interval: Duration,
+}
+
+/// Why a log was not rotated; tried again at the next look.
+#[derive(Debug, thiserror::Error)]
+enum RotationError {
+    #[error("cannot look at the container: {0}")]
+    Look(#[source] CriError),
+    #[error("cannot tidy up the older logs: {0}")]
+    Tidy(#[source] io::Error),
+    #[error("cannot rename the log: {0}")]
+    Rename(#[source] io::Error),
+    #[error("the runtime does not reopen the log: {0}")]
+    Reopen(#[source] CriError),
+}
+
+/// Rotates logs until dropped.
+pub(crate) async fn run(node: &PodNode, policy: LogRotation) {
+    let Some(max_bytes) = policy.max_bytes else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(policy.interval).await;
+        let running = match running(node).await {
+            Ok(running) => running,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the containers whose logs are to be rotated");
+                continue;
+            }
+        };
+        let rotate = async |id: String| {
+            if let Err(error) = look(node, &id, max_bytes, policy.max_files).await {
+                tracing::warn!(container = id, %error, "cannot rotate the log of a container");
+            }
+        };
+        let workers = policy.workers.max(1) as usize;
+        futures::stream::iter(running).for_each_concurrent(workers, rotate).await;
+    }
+}
+
+/// Ids of containers that are ours and run.
+async fn running(node: &PodNode) -> Result<Vec<String>, CriError> {
+    let state = Some(ContainerStateValue { state: ContainerPhase::Running as i32 });
+    let filter = Some(ContainerFilter { state, ..ContainerFilter::default() });
+    let all = node.runtime.list_containers(ListContainersRequest { filter }).await?.containers;
+    let ours = all.into_iter().filter(|it| {
+        // A runtime may ignore filters.
+        it.state == ContainerPhase::Running as i32
+            && it.labels.contains_key(POD_UID)
+            && it.labels.contains_key(CONTAINER_NAME)
+    });
+    Ok(ours.map(|it| it.id).collect())
+}
+
+async fn look(
+    node: &PodNode,
+    id: &str,
+    max_bytes: u64,
+    max_files: u32,
+) -> Result<(), RotationError> {
+    let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+    let report = match node.runtime.container_status(request).await {
+        Ok(response) => response.status.unwrap_or_default(),
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(RotationError::Look(error)),
+    };
+    if report.state() != ContainerPhase::Running || report.log_path.is_empty() {
+        return Ok(());
+    }
+    let (logs, path) = (node.paths.logs.clone(), PathBuf::from(&report.log_path));
+    let size = in_background({
+        let (logs, path) = (logs.clone(), path.clone());
+        move || super::open(&logs, &path)?.metadata().map(|meta| meta.len())
+    });
+    match size.await {
+        Ok(size) if size < max_bytes => return Ok(()),
+        Ok(_) => {}
+        // A kubelet that ended after the rename.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return reopen(node, id).await,
+        Err(error) => return Err(RotationError::Tidy(error)),
+    }
+    let tidied = in_background({
+        let (logs, path) = (logs.clone(), path.clone());
+        move || tidy(&logs, &path, max_files)
+    });
+    // A log that cannot be compressed is rotated all the same: the disk may be full.
+    let newest = tidied.await.map_err(RotationError::Tidy)?;
+    let renamed = in_background({
+        let (logs, path) = (logs.clone(), path.clone());
+        move || {
+            let (directory, log) = LogDirectory::of(&logs, &path)?;
+            let rotated = format!("{log}.{}", stamp(Timestamp::now(), newest));
+            directory.rename(log, &rotated)?;
+            Ok(rotated)
+        }
+    });
+    let rotated = renamed.await.map_err(RotationError::Rename)?;
+    if let Err(error) = reopen(node, id).await {
+        // Under its name again, so that the next look tries it again.
+        let back = in_background(move || {
+            let (directory, log) = LogDirectory::of(&logs, &path)?;
+            directory.rename(&rotated, log)
+        });
+        back.await.map_err(RotationError::Rename)?;
+        return Err(error);
+    }
+    tracing::debug!(container = id, "log rotated");
+    Ok(())
+}
+
+async fn reopen(node: &PodNode, id: &str) -> Result<(), RotationError> {
+    let request = ReopenContainerLogRequest { container_id: id.to_owned() };
+    node.runtime.reopen_container_log(request).await.map_err(RotationError::Reopen)?;
+    Ok(())
+}
+
+/// Makes room for one more file: removes remains and the oldest logs, compresses the others. Returns
+/// the newest stamp.
+fn tidy(logs: &Path, path: &Path, max_files: u32) -> io::Result<Option<DateTime>> {
+    let (directory, log) = LogDirectory::of(logs, path)?;
+    let older = directory.older(log)?;
+    for name in &older.remains {
+        directory.remove(name)?;
+    }
+    // The current log becomes one of them, and the runtime begins another.
+    let stays = (max_files as usize).saturating_sub(2);
+    let goes = older.whole.len().saturating_sub(stays);
+    for name in &older.whole[..goes] {
+        directory.remove(name)?;
+    }
+    for name in older.whole[goes..].iter().filter(|name| !name.ends_with(COMPRESSED)) {
+        if let Err(error) = directory.compress(name) {
+            tracing::warn!(file = name, %error, "cannot compress a rotated log");
+        }
+    }
+    let newest = older.whole.last().and_then(|name| name.get(log.len() + 1..)?.get(..15));
+    Ok(newest.and_then(|stamp| DateTime::strptime(STAMP, stamp).ok()))
+}
+
+/// Of now; later than the newest, also when the clock was set back: names are in the order of time.
+fn stamp(now: Timestamp, newest: Option<DateTime>) -> String {
+    let now = now.to_zoned(TimeZone::UTC).datetime();
+    let after = newest.and_then(|newest| newest.checked_add(1.second()).ok());
+    after.map_or(now, |after| after.max(now)).strftime(STAMP).to_string()
+}
+
+/// Removes all files of a log whose container is removed; what fails is logged.
+pub(crate) async fn forget(node: &PodNode, log_path: &str) {
+    let (logs, path) = (node.paths.logs.clone(), PathBuf::from(log_path));
+    let removed = in_background(move || {
+        let (directory, log) = match LogDirectory::of(&logs, &path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let older = directory.older(log)?;
+        for name in older.whole.iter().chain(&older.remains) {
+            directory.remove(name)?;
+        }
+        directory.remove(log)
+    });
+    if let Err(error) = removed.await {
+        tracing::warn!(log = log_path, %error, "cannot remove the logs of a removed container");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_grow_also_when_the_clock_does_not() {
+        let now: Timestamp = "2026-01-02T15:04:05Z".parse().unwrap();
+        let newest = |text| DateTime::strptime(STAMP, text).ok();
+        assert_eq!(stamp(now, None), "20260102-150405");
+        assert_eq!(stamp(now, newest("20260102-150404")), "20260102-150405");
+        assert_eq!(stamp(now, newest("20260102-150405")), "20260102-150406");
+        assert_eq!(stamp(now, newest("20261231-235959")), "20270101-000000");
+    }
+}
