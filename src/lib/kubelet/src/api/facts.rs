@@ -82,8 +82,8 @@ fn field(text: &str, name: &str) -> u64 {
     line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Names and versions of the machine.
-pub(super) fn system_info(kubelet_version: &str, runtime_version: &str) -> NodeSystemInfo {
+/// Names and versions of the machine; the runtime's is not known here.
+pub(super) fn system_info(kubelet_version: &str) -> NodeSystemInfo {
     let release = text("/etc/os-release");
     let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let machine_id = text("/etc/machine-id");
@@ -96,7 +96,7 @@ pub(super) fn system_info(kubelet_version: &str, runtime_version: &str) -> NodeS
         }
         .to_owned(),
         boot_id: text("/proc/sys/kernel/random/boot_id"),
-        container_runtime_version: runtime_version.to_owned(),
+        container_runtime_version: String::new(),
         kernel_version: text("/proc/sys/kernel/osrelease"),
         kube_proxy_version: String::new(),
         kubelet_version: kubelet_version.to_owned(),
@@ -139,6 +139,6 @@ mod tests {
     fn this_machine_has_memory_and_a_kernel() {
         let machine = MachineUse::read(Path::new("/"));
         assert!(machine.memory > 0 && machine.cpus > 0 && machine.disk > 0, "{machine:?}");
-        assert!(!system_info("v1", "r").kernel_version.is_empty());
+        assert!(!system_info("v1").kernel_version.is_empty());
     }
 }

@@ -125,7 +125,9 @@ async fn register(
 /// The node as it is now.
 async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
     let root = node.paths.root.clone();
-    let machine = in_background(move || Ok(MachineUse::read(&root))).await.unwrap_or_default();
+    let version = identity.version.clone();
+    let read = in_background(move || Ok((MachineUse::read(&root), system_info(&version))));
+    let (machine, mut info) = read.await.unwrap_or_default();
     let [capacity, allocatable] = machine.quantities(identity.max_pods);
     let mut addresses: Vec<_> = identity
         .addresses
@@ -137,7 +139,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
     addresses.dedup();
     // Unknown while the runtime is down, which the condition below shows.
     let _ = node.learn_version().await;
-    let runtime_version = node.runtime_version();
+    info.container_runtime_version = node.runtime_version();
     NodeStatus {
         addresses: Some(addresses),
         capacity: Some(capacity),
@@ -146,7 +148,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
         daemon_endpoints: identity.server_port.map(|port| NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
         }),
-        node_info: Some(system_info(&identity.version, &runtime_version)),
+        node_info: Some(info),
         ..NodeStatus::default()
     }
 }

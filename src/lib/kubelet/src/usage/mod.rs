@@ -13,7 +13,7 @@ mod pods;
 mod rates;
 mod summary;
 
-use crate::worker::now;
+use crate::worker::{in_background, now};
 use ferrokube_cri::{
     CriError, ImageFsInfoRequest, ListContainerStatsRequest, ListContainersRequest,
     ListPodSandboxRequest, ListPodSandboxStatsRequest, Runtime,
@@ -39,6 +39,8 @@ pub(crate) enum UsageError {
     Lists(CriError),
     #[error("failed to list pod stats: failed to list all container stats: {0}")]
     Stats(CriError),
+    #[error("failed to get node info: {0}")]
+    Machine(String),
     #[error("cannot write the summary")]
     Encoding,
 }
@@ -122,17 +124,22 @@ impl UsageCollector {
             sandbox_stats: sandbox_stats.map(|response| response.stats).unwrap_or_default(),
         };
         let now = now();
-        let mut samples = DiskSamples::new(now);
-        let mut node = machine::read(&self.node, &self.root, now);
-        node.runtime = disks.ok().map(|disks| {
-            let image = disks.image_filesystems.first();
-            let container = disks.container_filesystems.first().or(image);
-            RuntimeDisks {
-                image_fs: image.map(|usage| samples.with(usage)),
-                container_fs: container.map(|usage| samples.with(usage)),
-            }
+        let (name, root) = (self.node.clone(), self.root.clone());
+        // A file system that hangs must not hold up a worker of the runtime.
+        let summary = in_background(move || {
+            let mut samples = DiskSamples::new(now);
+            let mut node = machine::read(&name, &root, now);
+            node.runtime = disks.ok().map(|disks| {
+                let image = disks.image_filesystems.first();
+                let container = disks.container_filesystems.first().or(image);
+                RuntimeDisks {
+                    image_fs: image.map(|usage| samples.with(usage)),
+                    container_fs: container.map(|usage| samples.with(usage)),
+                }
+            });
+            Ok(UsageSummary { node, pods: lists.pods(&mut samples) })
         });
-        Ok(UsageSummary { node, pods: lists.pods(&mut samples) })
+        summary.await.map_err(|error| UsageError::Machine(error.to_string()))
     }
 }
 
