@@ -7,4 +7,5 @@ mod node;
 mod pods;
 mod pulls;
 mod registry;
+mod secrets;
 mod streams;

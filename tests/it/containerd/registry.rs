@@ -1,6 +1,8 @@
 //! An image registry on loopback: images are made of a few files, and a test may hold their layers
 //! back.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -32,6 +34,8 @@ struct ServedImages {
     busybox: Bytes,
     /// By path below `/v2/`: media type and content.
     content: Mutex<BTreeMap<String, (&'static str, Bytes)>>,
+    /// By name: the header that its clients must send.
+    private: Mutex<BTreeMap<String, String>>,
     seen: watch::Sender<SeenPulls>,
 }
 
@@ -56,6 +60,7 @@ impl ImageRegistry {
         let shared = Arc::new(ServedImages {
             busybox: busybox.into(),
             content: Mutex::default(),
+            private: Mutex::default(),
             seen: watch::channel(SeenPulls::default()).0,
         });
         let own = Arc::clone(&shared);
@@ -87,6 +92,15 @@ impl ImageRegistry {
     /// Adds a small image that nothing else shares a layer with.
     pub(super) fn add_small(&self, name: &str) {
         self.add(name, false, &["/name"]);
+    }
+
+    /// Adds a copy of busybox that only this user may pull.
+    pub(super) fn protect(&self, name: &str, user: &str, password: &str) {
+        let pair = STANDARD.encode(format!("{user}:{password}"));
+        let mut private = self.shared.private.lock().unwrap();
+        private.insert(name.to_owned(), format!("Basic {pair}"));
+        drop(private);
+        self.add(name, true, &["/busybox", "sh"]);
     }
 
     fn add(&self, name: &str, has_busybox: bool, command: &[&str]) {
@@ -180,6 +194,13 @@ async fn serve(
         return Ok(response);
     };
     let name = path.trim_start_matches("/v2/").split('/').next().unwrap_or_default().to_owned();
+    let wanted = shared.private.lock().unwrap().get(&name).cloned();
+    let given = request.headers().get("Authorization").and_then(|value| value.to_str().ok());
+    if wanted.is_some() && wanted.as_deref() != given {
+        let refused = Response::builder().status(StatusCode::UNAUTHORIZED);
+        let refused = refused.header("WWW-Authenticate", "Basic realm=\"test\"");
+        return Ok(refused.body(Full::default()).unwrap());
+    }
     if path.ends_with("/manifests/v1") {
         shared.seen.send_modify(|seen| seen.resolved.push(name.clone()));
     }

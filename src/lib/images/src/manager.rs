@@ -154,6 +154,22 @@ impl ImageManager {
         Ok(is_offered)
     }
 
+    /// The image service, for calls that take no time.
+    fn runtime(&self) -> Runtime {
+        self.flights.runtime.within(Some(Duration::from_secs(120)))
+    }
+
+    /// Whether [`Self::ensure`] would ask the registry: if not, it needs no credentials. What cannot
+    /// be known counts as a pull.
+    pub async fn needs_pull(&self, request: &PullRequest) -> bool {
+        let Ok(image) = with_default_tag(&request.image) else { return false };
+        match request.policy {
+            PullPolicy::Always => true,
+            PullPolicy::Never => false,
+            PullPolicy::IfNotPresent => !matches!(self.look(&image, request).await, Ok(Some(_))),
+        }
+    }
+
     /// Makes sure that the image is there; returns the runtime's reference to it.
     ///
     /// Dropping the future is how a pod goes: it leaves the queue, and a pull that nobody else
@@ -204,22 +220,24 @@ impl ImageManager {
         image: &str,
         request: &PullRequest,
     ) -> Result<Option<String>, PullError> {
+        self.look(image, request).await.map_err(|error| {
+            let message = format!("Failed to inspect image {image:?}: {error}");
+            self.warn(request, "InspectFailed", message.clone());
+            PullError { reason: "ImageInspectError", message }
+        })
+    }
+
+    /// The runtime's reference; `None`: it has no such image.
+    async fn look(&self, image: &str, request: &PullRequest) -> Result<Option<String>, CriError> {
         let spec = ImageSpec {
             image: image.to_owned(),
             annotations: request.annotations.clone(),
             runtime_handler: request.runtime_handler.clone(),
             ..ImageSpec::default()
         };
-        let runtime = self.flights.runtime.within(Some(Duration::from_secs(120)));
+        let runtime = self.runtime();
         let lookup = ImageStatusRequest { image: Some(spec), verbose: false };
-        match runtime.image_status(lookup).await {
-            Ok(response) => Ok(response.image.map(|image| image.id)),
-            Err(error) => {
-                let message = format!("Failed to inspect image {image:?}: {error}");
-                self.warn(request, "InspectFailed", message.clone());
-                Err(PullError { reason: "ImageInspectError", message })
-            }
-        }
+        Ok(runtime.image_status(lookup).await?.image.map(|image| image.id))
     }
 
     async fn pull(&self, image: &str, request: &PullRequest) -> Result<String, PullError> {

@@ -44,6 +44,7 @@ mod next;
 mod objects;
 mod pod;
 mod probes;
+mod pull_secrets;
 mod server;
 mod static_pods;
 mod status;

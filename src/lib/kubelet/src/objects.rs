@@ -2,7 +2,9 @@
 //! service account.
 
 use crate::pod::NodePod;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
+};
 use std::pin::Pin;
 
 /// The object, `None` if there is none, or why it cannot be read.
@@ -15,6 +17,12 @@ pub(crate) trait PodObjects: Send + Sync {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
     /// A secret.
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
+    /// A service account.
+    fn service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> ObjectFuture<'a, ServiceAccount>;
     /// A token of the pod's service account that is bound to the pod, and still valid for a while.
     fn token<'a>(
         &'a self,
@@ -50,6 +58,10 @@ impl PodObjects for NoObjects {
 
     fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
         Box::pin(std::future::ready(Err(PodObjectError::NoSource("secrets"))))
+    }
+
+    fn service_account<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ServiceAccount> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("service accounts"))))
     }
 
     fn token<'a>(

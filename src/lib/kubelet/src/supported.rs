@@ -10,6 +10,7 @@ const SPEC: &[&str] = &[
     "dnsPolicy",
     "enableServiceLinks",
     "hostNetwork",
+    "imagePullSecrets",
     "initContainers",
     "nodeName",
     "nodeSelector",

@@ -12,6 +12,7 @@ use crate::next::{
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
+use crate::pull_secrets::{self, ImageCredentials};
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
 use crate::volumes::{self, VolumeError};
@@ -326,7 +327,7 @@ async fn start(
     let Some(sandbox) = seen.sandboxes.first() else { return Ok(()) };
     let sandbox_config = assemble::sandbox(pod, &node.paths.logs, sandbox.attempt);
     let image = container.image.clone().unwrap_or_default();
-    let pull = PullRequest {
+    let mut pull = PullRequest {
         pod: pod.identity(),
         policy: policy(container.image_pull_policy.as_deref(), &image),
         image,
@@ -335,6 +336,10 @@ async fn start(
         runtime_handler: String::new(),
         annotations: pod.annotations.clone(),
     };
+    // An image that is there needs no API server.
+    if node.images.needs_pull(&pull).await {
+        pull.credentials = credentials(node, pod, &pull.image).await;
+    }
     let image_ref = node.images.ensure(&pull).await?;
     if let Some(stale) = seen.latest(name).filter(|it| it.state() != ContainerPhase::Exited) {
         let container_id = stale.id.clone();
@@ -381,6 +386,21 @@ async fn start(
     }
     tracing::info!(namespace = pod.namespace, pod = pod.name, container = name, attempt, "started");
     tidy(node, seen, name).await
+}
+
+/// What the image may be pulled with; none: anonymously.
+async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> Vec<RegistryAuth> {
+    let ImageCredentials { credentials, unusable } =
+        pull_secrets::credentials(&*node.objects, pod, image).await;
+    if !unusable.is_empty() {
+        let message = format!(
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not \
+             succeed.",
+            unusable.join(", ")
+        );
+        node.warn(pod, "FailedToRetrieveImagePullSecret", message);
+    }
+    credentials
 }
 
 /// Removes all but the newest ended container of this name.

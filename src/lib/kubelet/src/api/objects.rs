@@ -5,7 +5,9 @@ use crate::objects::{ObjectFuture, PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
+};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -53,6 +55,14 @@ impl PodObjects for ApiObjects {
 
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret> {
         Box::pin(self.get("secret", namespace, name))
+    }
+
+    fn service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> ObjectFuture<'a, ServiceAccount> {
+        Box::pin(self.get("serviceaccount", namespace, name))
     }
 
     fn token<'a>(

@@ -147,7 +147,9 @@ fn downward(
 mod tests {
     use super::*;
     use crate::objects::ObjectFuture;
-    use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccountTokenProjection};
+    use k8s_openapi::api::core::v1::{
+        ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
+    };
     use serde_json::json;
 
     /// A config map and a secret of the name `there`.
@@ -164,6 +166,14 @@ mod tests {
             let object = json!({"data": {"key": "czNjcmV0"}});
             let found = (name == "there").then(|| serde_json::from_value(object).unwrap());
             Box::pin(std::future::ready(Ok(found)))
+        }
+
+        fn service_account<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a str,
+        ) -> ObjectFuture<'a, ServiceAccount> {
+            Box::pin(std::future::ready(Ok(None)))
         }
 
         fn token<'a>(

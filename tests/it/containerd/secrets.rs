@@ -1,0 +1,61 @@
+//! Secrets of pods on a real runtime: credentials of a registry.
+
+use super::node::{NodeUnderTest, PODS};
+use super::streams::pod;
+use ferrokube_testkit::{BOUND, wait_until};
+use serde_json::{Value, json};
+
+const PASSWORD: &str = "canary-of-a-password";
+
+fn private(node: &NodeUnderTest, name: &str) -> Value {
+    let mut main = node.busybox("main", super::pods::WAIT);
+    main["image"] = node.containerd.registry.image("private").into();
+    main["imagePullPolicy"] = "Always".into();
+    pod(name, &[main])
+}
+
+fn is_running(pod: &Value) -> bool {
+    pod["status"]["containerStatuses"][0]["started"] == true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_image_is_pulled_with_the_secrets_of_the_pod_or_its_service_account() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let registry = &node.containerd.registry;
+    registry.protect("private", "user", PASSWORD);
+    let host = format!("127.0.0.1:{}", registry.port());
+    let auth = |password: &str| json!({"username": "user", "password": password});
+    // The more specific one is tried first, and is wrong.
+    let config =
+        json!({"auths": {&host: auth(PASSWORD), format!("{host}/private"): auth("wrong")}});
+    let secret = json!({
+        "metadata": {"name": "pull"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": config.to_string()},
+    });
+    node.create("/api/v1/namespaces/default/secrets", &secret).await;
+    node.create(PODS, &private(&node, "without")).await;
+    let mut with = private(&node, "with");
+    with["spec"]["imagePullSecrets"] = json!([{"name": "missing"}, {"name": "pull"}]);
+    node.create(PODS, &with).await;
+    node.until("with", "it runs", is_running).await;
+    node.until("without", "its image cannot be pulled", |pod| {
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        ["ErrImagePull", "ImagePullBackOff"].contains(&waiting["reason"].as_str().unwrap_or(""))
+    })
+    .await;
+    let account = "/api/v1/namespaces/default/serviceaccounts";
+    let named = json!({"metadata": {"name": "puller"}, "imagePullSecrets": [{"name": "pull"}]});
+    node.create(account, &named).await;
+    let mut by_account = private(&node, "by-account");
+    by_account["spec"]["serviceAccountName"] = "puller".into();
+    node.create(PODS, &by_account).await;
+    node.until("by-account", "it runs", is_running).await;
+    wait_until("the missing secret is named in an event", BOUND, || async {
+        let events = node.admin.get("/api/v1/namespaces/default/events").await.unwrap();
+        let text = "Unable to retrieve some image pull secrets (missing); attempting to pull";
+        if events.text.contains(text) { Ok(()) } else { Err(events.text) }
+    })
+    .await;
+    assert!(!node.log().contains(PASSWORD), "a password in the log");
+}
