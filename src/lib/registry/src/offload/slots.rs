@@ -6,6 +6,7 @@
 //! share the cores.
 
 use parking_lot::{Mutex, MutexGuard};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Microseconds charged for a computation until its duration is known.
+/// Microseconds of processor time charged for a computation until it is known.
 const ASSUMED_MICROS: u64 = 200;
 
 /// A caller whose computation took longer is one of long computations,
 const LONG_MICROS: u64 = 4_000;
 /// for this long.
-const REMEMBERED_LONG: Duration = Duration::from_secs(2);
+const REMEMBERED_LONG: Duration = Duration::from_secs(10);
 /// Callers remembered as such.
 const MAX_LONG: usize = 1024;
 /// Number of callers from which on idle ones are looked through, see [`SlotState::forget`].
@@ -71,11 +72,12 @@ pub(super) struct SlotRequest {
     is_taken: bool,
 }
 
-/// Released on drop.
+/// Released on drop, by the thread that took it.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     caller: u64,
-    since: Instant,
+    /// Processor time of the thread when it took the slot.
+    since_micros: u64,
     /// Another caller has it.
     is_passed_on: bool,
 }
@@ -280,7 +282,7 @@ impl Future for SlotRequest {
         Poll::Ready(Slot {
             slots: Arc::clone(&self.slots),
             caller: self.caller,
-            since: Instant::now(),
+            since_micros: thread_micros(),
             is_passed_on: false,
         })
     }
@@ -304,7 +306,7 @@ impl Drop for SlotRequest {
 
 impl Slot {
     fn took(&self) -> u64 {
-        u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX)
+        thread_micros().saturating_sub(self.since_micros)
     }
 
     /// Gives way to a waiting caller of short computations, and blocks this thread until that one's
@@ -335,13 +337,21 @@ impl Slot {
             }
             granted.close();
             if matches!(polled, Poll::Ready(Ok(()))) || granted.try_recv().is_ok() {
-                let (since, is_passed_on) = (Instant::now(), false);
-                return Some(Self { slots, caller: number, since, is_passed_on });
+                let since_micros = thread_micros();
+                return Some(Self { slots, caller: number, since_micros, is_passed_on: false });
             }
             slots.lock().change(number, |caller| caller.resuming -= 1);
             return None;
         }
     }
+}
+
+/// Processor time of the current thread. By the wall clock, a short computation would be a long one
+/// whenever the cores are busy with somebody else's.
+fn thread_micros() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither is negative.
+    time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_nsec.cast_unsigned() / 1000
 }
 
 struct UnparkThread(std::thread::Thread);
