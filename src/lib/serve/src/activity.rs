@@ -24,6 +24,8 @@ pub(crate) struct Activity {
     is_closing: AtomicBool,
     /// The connection was upgraded: no longer HTTP.
     upgraded: AtomicBool,
+    /// The head of its next request is large.
+    large_head: AtomicBool,
     /// What waits for the client.
     waits: Arc<Waits>,
 }
@@ -41,6 +43,18 @@ impl Activity {
     /// Requests that the handler has answered so far.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection is polled in [the lobby](crate::lobby): it has no request yet, or is
+    /// receiving a large head.
+    pub(crate) fn is_in_lobby(&self) -> bool {
+        self.begun() == 0 || self.large_head.load(Ordering::Relaxed)
+    }
+
+    /// The unfinished head is large, until the next request begins. Returns whether the
+    /// connection was not in the lobby before.
+    pub(crate) fn large_head(&self) -> bool {
+        !self.is_in_lobby() && !self.large_head.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the connection is no longer HTTP.
@@ -101,6 +115,7 @@ impl Activity {
     /// Counts a request until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);
+        self.large_head.store(false, Ordering::Relaxed);
         self.waits.hold(REQUEST_BYTES);
         InFlight { activity: Arc::clone(self), is_answered: false }
     }

@@ -10,6 +10,7 @@ use crate::handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 use crate::head_timeout::HeadGuard;
 use crate::heads::Heads;
 use crate::limits::ListenerLimits;
+use crate::lobby::InLobby;
 use crate::peer::PeerChain;
 use crate::plain;
 use crate::shutdown::Shutdown;
@@ -46,18 +47,30 @@ pub(crate) struct ListenerState {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<ListenerStats>,
-    /// Concurrent handshake computations, see [`HANDSHAKES`].
-    pub(crate) turns: Semaphore,
+    /// See [`TURNS`](crate::lobby::LOBBY_POLLS).
+    pub(crate) lobby: Arc<Semaphore>,
     /// Bytes of unfinished heads.
     pub(crate) heads: Arc<Heads>,
 }
 
-/// Max handshakes that compute at a time (0.2 ms each). Others wait in a queue of their own instead
-/// of the runtime's, where a burst of a thousand would delay every request by their sum.
-pub(crate) const HANDSHAKES: usize = 2;
-
 /// Serves a connection until it ends or the future is dropped.
-pub(crate) async fn serve(shared: Arc<ListenerState>, socket: TcpStream, address: SocketAddr) {
+pub(crate) fn serve(
+    shared: Arc<ListenerState>,
+    socket: TcpStream,
+    address: SocketAddr,
+) -> impl Future<Output = ()> + Send {
+    let activity = Activity::new(shared.stats.held.clone());
+    let lobby = Arc::clone(&shared.lobby);
+    let connection = connection(shared, socket, address, Arc::clone(&activity));
+    InLobby::new(&lobby, activity, connection)
+}
+
+async fn connection(
+    shared: Arc<ListenerState>,
+    socket: TcpStream,
+    address: SocketAddr,
+    activity: Arc<Activity>,
+) {
     // Without it, small responses wait for ACKs of earlier ones. A dead socket fails at its first
     // read.
     let _ = socket.set_nodelay(true);
@@ -82,7 +95,7 @@ pub(crate) async fn serve(shared: Arc<ListenerState>, socket: TcpStream, address
         }
     };
     acknowledge(&stream.get_ref().0.0);
-    let result = requests(&shared, stream, shown).await;
+    let result = requests(&shared, stream, shown, &activity).await;
     if let Err(error) = result {
         tracing::debug!(%address, %error, "connection ended");
     }
@@ -98,16 +111,12 @@ async fn handshake(
         return Ok(None);
     }
     let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket(socket)).await?;
-    let accepted = {
-        let _turn = shared.turns.acquire().await;
-        hello.into_stream_with(shared.tls.server_config(), |session| {
+    let stream = hello
+        .into_stream_with(shared.tls.server_config(), |session| {
             session.set_buffer_limit(Some(WRITE_BYTES))
         })
-    };
-    let stream = accepted.await?;
+        .await?;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    // Verified in a turn, too: it may take as long as all the rest.
-    let _turn = if chain.is_empty() { None } else { shared.turns.acquire().await.ok() };
     let shown = Arc::new(PeerChain::new(address, chain, &shared.tls));
     Ok(Some((stream, shown)))
 }
@@ -125,32 +134,35 @@ fn acknowledge(socket: &TcpStream) {
 
 /// Serves a connection's requests. None of our futures holds the stream by value: each would add
 /// its size, 4 KiB per connection.
-fn requests(
-    shared: &Arc<ListenerState>,
+fn requests<'a>(
+    shared: &'a Arc<ListenerState>,
     stream: TlsStream<Socket>,
     shown: Arc<PeerChain>,
-) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
+    activity: &Arc<Activity>,
+) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + 'a>> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let activity = Activity::new(shared.stats.held.clone());
     let close = Arc::new(Notify::new());
     let service = Requests {
         shared: Arc::clone(shared),
         shown,
-        activity: Arc::clone(&activity),
+        activity: Arc::clone(activity),
         close: Arc::clone(&close),
     };
     let stream = DrainedStream(stream);
-    let ending = Closing { shared, activity: Arc::clone(&activity), close };
+    let ending = Closing { shared, activity: Arc::clone(activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
-        let io = TokioIo::new(HeadGuard::http2(cork.clone(), Arc::clone(&activity), shared));
+        let io = TokioIo::new(HeadGuard::http2(cork.clone(), Arc::clone(activity), shared));
         let connection = http2_builder(&shared.limits).serve_connection(io, service);
-        Box::pin(ending.drive(Box::pin(Turns::new(connection, cork, activity)), |mut turns| {
-            turns.connection().graceful_shutdown()
-        }))
+        Box::pin(
+            ending.drive(
+                Box::pin(Turns::new(connection, cork, Arc::clone(activity))),
+                |mut turns| turns.connection().graceful_shutdown(),
+            ),
+        )
     } else {
-        let io = TokioIo::new(HeadGuard::http1(stream, activity, shared));
+        let io = TokioIo::new(HeadGuard::http1(stream, Arc::clone(activity), shared));
         let connection =
             Box::pin(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades());
         Box::pin(ending.drive(connection, |connection| connection.graceful_shutdown()))
@@ -441,10 +453,11 @@ mod tests {
 
     #[test]
     fn a_connection_stores_its_stream_once() {
-        type Arguments = (Arc<ListenerState>, TcpStream, SocketAddr);
+        type Arguments = (Arc<ListenerState>, TcpStream, SocketAddr, Arc<Activity>);
         let handshake = size_of::<tokio_rustls::Accept<Socket>>();
-        let whole =
-            size_of_future(|(shared, socket, address): Arguments| serve(shared, socket, address));
+        let whole = size_of_future(|(shared, socket, address, activity): Arguments| {
+            connection(shared, socket, address, activity)
+        });
         assert!(whole < handshake + 512, "{whole} bytes, of which the handshake has {handshake}");
     }
 }

@@ -10,7 +10,7 @@ use crate::body::WRITE_BYTES;
 use crate::connection::ListenerState;
 use crate::frames::{FrameMeter, GO_AWAY};
 use crate::gate::WakeGate;
-use crate::heads::HeadBytes;
+use crate::heads::{FREE_BYTES, HeadBytes};
 use crate::slow_client::Wait;
 use crate::stats::ListenerStats;
 use std::io;
@@ -234,6 +234,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
         }
         if this.held.is_cut(task.waker()) {
             return Poll::Ready(Err(this.refuse(ReadRefused::Heads, task)));
+        }
+        // hyper parses a large head again with each read.
+        if this.frames.is_none() && this.head_bytes > FREE_BYTES && this.activity.large_head() {
+            task.waker().wake_by_ref();
+            return Poll::Pending;
         }
         if let Poll::Ready(result) =
             this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer))

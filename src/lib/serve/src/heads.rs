@@ -11,7 +11,7 @@ use std::task::Waker;
 
 /// Bytes of a head that do not count, and need no lock: a connection costs more, and nearly every
 /// head is smaller.
-const FREE_BYTES: usize = 4 << 10;
+pub(crate) const FREE_BYTES: usize = 4 << 10;
 
 /// The unfinished heads of a listener.
 #[derive(Debug)]

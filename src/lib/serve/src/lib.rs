@@ -16,6 +16,7 @@ mod head_timeout;
 mod heads;
 mod held;
 pub mod limits;
+mod lobby;
 pub mod peer;
 mod plain;
 pub mod reload;

@@ -1,11 +1,12 @@
 //! The listener: bind, accept within limits, drain.
 
-use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, ListenerState, serve};
+use crate::connection::{ACCEPT_PAUSE, ListenerState, serve};
 use crate::connection_gate::ConnectionGate;
 use crate::handler::Handler;
 use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::limits::ListenerLimits;
+use crate::lobby::LOBBY_POLLS;
 use crate::shutdown::Shutdown;
 use crate::stats::ListenerStats;
 use crate::tls::{Tls, TlsError};
@@ -80,14 +81,15 @@ impl Server {
         let Self { listener, tls, limits, stats, .. } = self;
         let drain = limits.drain;
         let gate = ConnectionGate::new(limits.connections, Arc::clone(&stats));
-        let (turns, heads) = (Semaphore::new(HANDSHAKES), Heads::new(limits.unfinished_bytes));
+        let lobby = Arc::new(Semaphore::new(LOBBY_POLLS));
+        let heads = Heads::new(limits.unfinished_bytes);
         let shared = Arc::new(ListenerState {
             tls,
             limits,
             handler,
             shutdown: shutdown.clone(),
             stats,
-            turns,
+            lobby,
             heads,
         });
         let mut accepting = Acceptor { listener, failing: false };
