@@ -64,7 +64,7 @@ mod tests {
     use std::task::Waker;
 
     #[test]
-    fn fault_34_connections_without_a_request_are_polled_a_few_at_a_time() {
+    fn fault_38_connections_without_a_request_are_polled_a_few_at_a_time() {
         let lobby = Arc::new(Semaphore::new(LOBBY_POLLS));
         let polls = Cell::new(0);
         let poll = |connection: Pin<&mut dyn Future<Output = ()>>| {

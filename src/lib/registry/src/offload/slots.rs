@@ -347,7 +347,7 @@ impl Slot {
 }
 
 /// Processor time of the current thread. By the wall clock, a short computation would be a long one
-/// whenever the cores are busy with somebody else's.
+/// whenever the cores are busy with other callers'.
 fn thread_micros() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is negative.
