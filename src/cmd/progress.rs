@@ -30,7 +30,7 @@ impl ProgressBar {
             return;
         }
         *drawn = Some(Instant::now());
-        let line = line(self.what, (done, total), unit);
+        let line = line(self.what, done, total, unit);
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 }
@@ -43,7 +43,7 @@ impl Drop for ProgressBar {
     }
 }
 
-fn line(what: &str, (done, total): (u64, u64), unit: fn(u64) -> String) -> String {
+fn line(what: &str, done: u64, total: u64, unit: fn(u64) -> String) -> String {
     let total = total.max(1);
     let done = done.min(total);
     let filled = usize::try_from(u128::from(done) * u128::from(WIDTH) / u128::from(total));
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn a_bar_is_never_longer_than_its_line() {
         assert_eq!(
-            line("copying", (2_500_000, 5_000_000), bytes),
+            line("copying", 2_500_000, 5_000_000, bytes),
             "copying [###############...............] 50 % of 5.0 MB"
         );
-        assert_eq!(line("x", (9, 3), bytes), format!("x [{}] 100 % of 3 bytes", "#".repeat(30)));
-        assert_eq!(line("x", (0, 0), bytes), format!("x [{}] 0 % of 1 bytes", ".".repeat(30)));
+        assert_eq!(line("x", 9, 3, bytes), format!("x [{}] 100 % of 3 bytes", "#".repeat(30)));
+        assert_eq!(line("x", 0, 0, bytes), format!("x [{}] 0 % of 1 bytes", ".".repeat(30)));
         assert_eq!(bytes(1234), "1.2 kB");
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
         counts: WebhookCounters::default(),
         gates,
     };
-    process::block_on(serve(flags, Arc::new(webhook), (files, tls, loaded)))
+    process::block_on(serve(flags, Arc::new(webhook), files, tls, loaded))
 }
 
 impl TraceWebhookFlags {
@@ -106,7 +106,9 @@ impl TraceWebhookFlags {
 async fn serve(
     flags: &TraceWebhookFlags,
     webhook: Arc<TraceWebhook>,
-    (files, tls, loaded): (TlsFiles, Tls, LoadedFiles),
+    files: TlsFiles,
+    tls: Tls,
+    loaded: LoadedFiles,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);

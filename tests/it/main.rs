@@ -49,6 +49,7 @@ mod profile;
 mod release;
 mod security;
 mod shapes;
+mod signatures;
 mod sizes;
 mod starved;
 mod takeover;

@@ -2,7 +2,7 @@
 
 use super::{PATIENCE, revision};
 use ferrokube_storage::testing::{
-    Acknowledgement, ClientRecorder, Dice, JudgedEvent, SeenValue, WatchRecord, key,
+    Acknowledgement, ClientRecorder, Dice, JudgedEvent, JudgedWrite, SeenValue, WatchRecord, key,
 };
 use ferrokube_storage::{Key, Revision};
 use ferrokube_testkit::{ApiResponse, Client};
@@ -220,8 +220,8 @@ impl JudgedClient {
         };
         let written = |answer: &ApiResponse| Acknowledgement::Written(revision(&answer.body));
         let outcome = outcome(answer.ok(), written);
-        let begin = (self.server.0, began);
-        self.recorder.write(begin, &object_key(name), Some(text), guard, outcome);
+        let write = JudgedWrite { text: Some(text), guard, outcome };
+        self.recorder.write(self.server.0, began, &object_key(name), write);
         (outcome != Acknowledgement::Unknown).then_some(outcome)
     }
 
@@ -233,8 +233,8 @@ impl JudgedClient {
         let request = client.request(Method::DELETE, &format!("{MAPS}/{name}"));
         let request = request.header("Content-Type", "application/json").body(options.to_string());
         let outcome = outcome(client.send(request).await.ok(), |_| Acknowledgement::Done);
-        let begin = (self.server.0, began);
-        self.recorder.write(begin, &object_key(name), None, Some(guard), outcome);
+        let write = JudgedWrite { text: None, guard: Some(guard), outcome };
+        self.recorder.write(self.server.0, began, &object_key(name), write);
         (outcome != Acknowledgement::Unknown).then_some(())
     }
 

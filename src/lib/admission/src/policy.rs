@@ -31,7 +31,7 @@ use findings::{AuditAnnotations, PolicyCheck};
 pub use mutating::MutatingPolicies;
 use params::{PolicyParam, collect_params};
 pub use readers::PolicyReaders;
-use set::PolicySource;
+use set::{BoundPolicy, PolicySource};
 use stats::Enforcement;
 pub use stats::PolicyStats;
 pub use status::PolicyStatus;
@@ -91,25 +91,27 @@ impl ValidatingPolicies {
         let write = CandidateWrite::new(attributes, &self.inputs.catalog, &self.inputs.store);
         for policy in self.source.current().bound() {
             let mut annotations = AuditAnnotations::default();
-            self.check_policy(policy, (&write, object), &mut check, &mut annotations).await?;
-            annotations.publish(&policy.0.name, &attributes);
+            self.check_policy(policy, &write, object, &mut check, &mut annotations).await?;
+            annotations.publish(&policy.policy.name, &attributes);
         }
         check.denied.map_or(Ok(()), |denial| Err(denial.failure(&attributes)))
     }
 
     async fn check_policy<'o>(
         &self,
-        (policy, bindings): &BoundPolicy,
-        (write, object): (&CandidateWrite<'o>, Option<&'o Document>),
+        bound: &BoundPolicy,
+        write: &CandidateWrite<'o>,
+        object: Option<&'o Document>,
         check: &mut PolicyCheck<'o>,
         annotations: &mut AuditAnnotations,
     ) -> Result<(), Failure> {
+        let BoundPolicy { policy, bindings } = bound;
         let Some(matched) = match_policy(policy, bindings, write, object, &self.inputs) else {
             return Ok(());
         };
         let attributes = &write.attributes;
         for fault in matched.faults.into_iter().filter(|_| policy.fails) {
-            check.deny(policy, fault.binding.as_deref(), (fault.message, Reason::Invalid));
+            check.deny(policy, fault.binding.as_deref(), fault.message, Reason::Invalid);
         }
         if matched.uses.is_empty() {
             return Ok(());
@@ -120,12 +122,12 @@ impl ValidatingPolicies {
         let objects = check.versions.get(write, matched.served.clone(), given).await;
         let subject = PolicySubject::new(write, &matched.served, &self.inputs);
         for (binding, params) in &matched.uses {
-            let misconfigured = |why: &str| (PolicyFault::of_binding(why), Reason::Invalid);
+            let misconfigured = PolicyFault::of_binding;
             let objects = match &objects {
                 Ok(objects) => [objects.object.as_deref(), objects.old.as_deref()],
                 Err(why) => {
                     let why = format!("failed to convert object version: {}", why.message);
-                    check.fail(policy, &binding.name, misconfigured(&why));
+                    check.fail(policy, &binding.name, misconfigured(&why), Reason::Invalid);
                     continue;
                 }
             };
@@ -133,7 +135,12 @@ impl ValidatingPolicies {
                 let param = match param.read().await {
                     Ok(param) => param,
                     Err(why) => {
-                        check.fail(policy, &binding.name, misconfigured(&why.message));
+                        check.fail(
+                            policy,
+                            &binding.name,
+                            misconfigured(&why.message),
+                            Reason::Invalid,
+                        );
                         continue;
                     }
                 };
@@ -153,7 +160,7 @@ impl ValidatingPolicies {
                         PolicyAnnotation::Value { key, value } => annotations.add(&key, &value),
                         PolicyAnnotation::Failed(why) => {
                             used.observe(&why, Enforcement::Deny, Duration::ZERO);
-                            check.deny(policy, Some(&binding.name), (why, Reason::Invalid));
+                            check.deny(policy, Some(&binding.name), why, Reason::Invalid);
                         }
                     }
                 }
@@ -164,9 +171,6 @@ impl ValidatingPolicies {
         Ok(())
     }
 }
-
-/// A policy and its bindings.
-type BoundPolicy = (Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>);
 
 /// How a policy applies to a write.
 struct PolicyMatch<'p> {
@@ -337,8 +341,8 @@ struct BoundUse<'a> {
 
 impl BoundUse<'_> {
     fn observe(&self, message: &str, enforcement: Enforcement, elapsed: Duration) {
-        let names = (self.policy.name.as_str(), self.binding.name.as_str());
-        self.stats.validated(names, message, enforcement, elapsed);
+        let (policy, binding) = (self.policy.name.as_str(), self.binding.name.as_str());
+        self.stats.validated(policy, binding, message, enforcement, elapsed);
     }
 
     /// Carries out the actions of the binding on a decision.
@@ -360,7 +364,7 @@ impl BoundUse<'_> {
         for action in &self.binding.actions {
             let enforcement = match action {
                 BindingAction::Deny => {
-                    check.deny(self.policy, Some(binding), (message.clone(), reason));
+                    check.deny(self.policy, Some(binding), message.clone(), reason);
                     Enforcement::Deny
                 }
                 BindingAction::Warn => {

@@ -5,7 +5,7 @@ use crate::headers::{self, AUDIT_ID};
 use crate::service::RemoteService;
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_flow::{BudgetCaller, Share};
+use ferrokube_flow::{BudgetCaller, QueueLimit, Share};
 use ferrokube_relay::{
     DelegationError, HEAD_BYTES, HEAD_FIELDS, OnUpgrade, Relay, Tunnels, UpgradeCall, broken_by,
     relayed, target_uri, upgrade_protocol,
@@ -30,8 +30,8 @@ use tokio::time::Instant;
 /// Requests at a time to one service, watches and tunnels included. Shared fairly among callers:
 /// what runs long is called back for those with less.
 const MAX_REQUESTS: usize = 512;
-/// Waiting requests: of one caller, of all.
-const QUEUE: (usize, usize) = (16, 256);
+/// Waiting requests.
+const QUEUE: QueueLimit = QueueLimit { per_caller: 16, total: 256 };
 /// Max wait for a place.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Idle connections kept.

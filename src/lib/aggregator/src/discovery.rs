@@ -200,7 +200,8 @@ fn entry(found: &Value) -> Option<Value> {
         entry.add_subresource(
             word(subresource, "subresource"),
             kind(subresource.get("responseKind")),
-            (words(subresource, "verbs"), accepted),
+            words(subresource, "verbs"),
+            accepted,
         );
     }
     Some(entry.into_value())
@@ -236,7 +237,8 @@ impl<'a> DiscoveryEntry<'a> {
         &mut self,
         name: &str,
         kind: Value,
-        (verbs, accepted): (Vec<Value>, Vec<Value>),
+        verbs: Vec<Value>,
+        accepted: Vec<Value>,
     ) {
         if name.is_empty() || self.subresources.len() >= MAX_WORDS {
             return;
@@ -297,7 +299,7 @@ fn converted(listed: &[u8]) -> Vec<Value> {
             entry.short_names = words(found, "shortNames");
             entry.categories = words(found, "categories");
         } else {
-            entry.add_subresource(subresource, kind, (verbs, Vec::new()));
+            entry.add_subresource(subresource, kind, verbs, Vec::new());
         }
     }
     entries.into_iter().map(DiscoveryEntry::into_value).collect()

@@ -161,7 +161,7 @@ fn copy_journal(
     }
     let mut files = Vec::new();
     for JournalFile { name, file } in journal.files() {
-        files.push(copy_file(name, &**file, target, (progress, &mut *written))?);
+        files.push(copy_file(name, &**file, target, progress, written)?);
     }
     let revision = checked(journal_files(&files, reader, progress, Path::new(STORE)))?;
     Ok((files, revision))
@@ -196,7 +196,8 @@ fn copy_file(
     name: &str,
     file: &dyn File,
     target: &mut dyn BlockTarget,
-    (progress, written): (&Progress, &mut u64),
+    progress: &Progress,
+    written: &mut u64,
 ) -> Result<PointFile, BackupError> {
     let path = Path::new(name);
     let len = file.len().map_err(io_error("measure", path))?;

@@ -149,13 +149,13 @@ impl<'s> Checker<'s> {
             },
             ExprKind::Name(name) => self.variable(name, ast.at),
             ExprKind::Select { operand, field, optional } => {
-                self.select(operand, (field, ast.at), *optional)
+                self.select(operand, field, ast.at, *optional)
             }
             ExprKind::Index { operand, index, optional } => {
-                self.index(operand, index, (*optional, ast.at))
+                self.index(operand, index, *optional, ast.at)
             }
             ExprKind::Call { target, name, args } => {
-                self.call(target.as_deref(), (name, ast.at), args)
+                self.call(target.as_deref(), name, ast.at, args)
             }
             ExprKind::And(all) => self.logical(all, Code::And),
             ExprKind::Or(all) => self.logical(all, Code::Or),
@@ -216,11 +216,7 @@ impl<'s> Checker<'s> {
     ///
     /// # Errors
     /// There is no such variable, which has been noted.
-    fn composed(
-        &mut self,
-        operand: &Ast,
-        (field, at): (&str, usize),
-    ) -> Result<Option<Checked>, ()> {
+    fn composed(&mut self, operand: &Ast, field: &str, at: usize) -> Result<Option<Checked>, ()> {
         let is_root = matches!(&operand.kind, ExprKind::Name(name) if name == "variables");
         let Some(composed) = self.composed.as_ref().filter(|_| is_root) else { return Ok(None) };
         // A loop may have a variable of that name.
@@ -251,7 +247,7 @@ impl<'s> Checker<'s> {
         }
     }
 
-    fn select(&mut self, operand: &Ast, (field, at): (&str, usize), optional: bool) -> Checked {
+    fn select(&mut self, operand: &Ast, field: &str, at: usize, optional: bool) -> Checked {
         let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
         if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole))
         {
@@ -260,7 +256,7 @@ impl<'s> Checker<'s> {
         if let Some(found) = self.dotted(operand, field, optional) {
             return found;
         }
-        let operand = match self.composed(operand, (field, at)) {
+        let operand = match self.composed(operand, field, at) {
             Ok(Some(found)) if optional => {
                 let answer = Type::optional(found.answer);
                 return Checked { code: Code::Present(Box::new(found.code)), answer, ..found };
@@ -288,7 +284,7 @@ impl<'s> Checker<'s> {
         let estimate = if optional {
             Estimate::select_optional(&operand.estimate, &answer)
         } else {
-            Estimate::select(&operand.estimate, (&operand.answer, field), &answer, self.sizes)
+            Estimate::select(&operand.estimate, &operand.answer, field, &answer, self.sizes)
         };
         Checked { code, answer, estimate }
     }
@@ -299,7 +295,7 @@ impl<'s> Checker<'s> {
             self.macros.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
             return unknown();
         };
-        match self.composed(operand, (field, at)) {
+        match self.composed(operand, field, at) {
             Ok(None) => {}
             // A policy's variables are always there.
             Ok(Some(_)) => return constant(Value::Bool(true), Type::Bool),
@@ -313,7 +309,7 @@ impl<'s> Checker<'s> {
         Checked { code, answer: Type::Bool, estimate: Estimate::has(&operand.estimate) }
     }
 
-    fn index(&mut self, operand: &Ast, index: &Ast, (optional, at): (bool, usize)) -> Checked {
+    fn index(&mut self, operand: &Ast, index: &Ast, optional: bool, at: usize) -> Checked {
         let operand = self.check(operand);
         let index = self.check(index);
         let (inner, chained) = match &operand.answer {
@@ -338,7 +334,7 @@ impl<'s> Checker<'s> {
             _ => found,
         };
         let estimate =
-            Estimate::index(&operand.estimate, (&index.estimate, as_optional), &answer, self.sizes);
+            Estimate::index(&operand.estimate, &index.estimate, as_optional, &answer, self.sizes);
         Checked {
             code: Code::Index {
                 operand: Box::new(operand.code),
@@ -350,27 +346,28 @@ impl<'s> Checker<'s> {
         }
     }
 
-    fn call(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Checked {
-        if let Some(found) = self.expand(target, (name, at), args) {
+    fn call(&mut self, target: Option<&Ast>, name: &str, at: usize, args: &[Ast]) -> Checked {
+        if let Some(found) = self.expand(target, name, at, args) {
             return found;
         }
-        let Some(target) = target else { return self.function(None, (name, at), args) };
+        let Some(target) = target else { return self.function(None, name, at, args) };
         if let ExprKind::Name(prefix) = &target.kind
             && (NAMESPACES.contains(&prefix.as_str()) || self.patches && prefix == "jsonpatch")
             && !self.is_variable(prefix)
         {
             let whole = format!("{prefix}.{name}");
             if CallTypes::exists(&whole) {
-                return self.function(None, (&whole, at), args);
+                return self.function(None, &whole, at, args);
             }
         }
-        self.function(Some(target), (name, at), args)
+        self.function(Some(target), name, at, args)
     }
 
     fn function(
         &mut self,
         target: Option<&Ast>,
-        (written, at): (&str, usize),
+        written: &str,
+        at: usize,
         args: &[Ast],
     ) -> Checked {
         // With a leading dot: no macro, otherwise the function.

@@ -195,7 +195,8 @@ impl Estimate {
     /// `a.b`
     pub(crate) fn select(
         operand: &Self,
-        (of, field): (&Type, &str),
+        of: &Type,
+        field: &str,
         answer: &Type,
         sizes: &mut Sizes,
     ) -> Self {
@@ -218,7 +219,8 @@ impl Estimate {
     /// `a[b]`; of an optional or as one, where it leads is unknown.
     pub(crate) fn index(
         operand: &Self,
-        (index, optional): (&Self, bool),
+        index: &Self,
+        optional: bool,
         answer: &Type,
         sizes: &mut Sizes,
     ) -> Self {
@@ -289,7 +291,7 @@ impl Estimate {
     }
 
     /// `a.optMap(b, c)`, or `optFlatMap`: it evaluates its target twice.
-    pub(crate) fn opt_map(target: &Self, body: &Self, (answer, flat): (&Type, bool)) -> Self {
+    pub(crate) fn opt_map(target: &Self, body: &Self, answer: &Type, flat: bool) -> Self {
         let test = target.cost.saturating_add(1);
         let bound = Self::bind(&Self { cost: test, ..Self::default() }, body);
         let of = u64::from(!flat);
@@ -308,7 +310,8 @@ impl Estimate {
     pub(crate) fn run(
         kind: LoopKind,
         range: &Self,
-        (condition, body): (Option<&Self>, &Self),
+        condition: Option<&Self>,
+        body: &Self,
         kept: &Self,
     ) -> Self {
         let (start, step, end) = match kind {
@@ -346,7 +349,7 @@ impl Estimate {
     /// `a.sortBy(b, c)`, with keys of type `key`.
     pub(crate) fn sort_by(range: &Self, body: &Self, key: &Type) -> Self {
         let variable = Self { cost: 1, ..range.clone() };
-        let keys = Self::run(LoopKind::Sort, &variable, (None, body), body);
+        let keys = Self::run(LoopKind::Sort, &variable, None, body, body);
         let (cost, size) = calls::sorted(&keys, key);
         let call = cost.saturating_add(variable.cost).saturating_add(keys.cost);
         Self::bind(range, &Self { cost: call, size: Some(size), ..Self::default() })

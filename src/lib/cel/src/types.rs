@@ -197,7 +197,7 @@ impl Type {
         match self {
             Self::Dyn | Self::Var | Self::Error => Ok(Self::Dyn),
             Self::Map(_, values) => Ok((**values).clone()),
-            Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
+            Self::Object(schema, role, own) => Self::declared(schema, *role, own, name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Message(_) => Ok(Self::Dyn),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
@@ -208,7 +208,7 @@ impl Type {
         }
     }
 
-    fn declared(schema: &Arc<Schema>, (role, own): (ObjectRole, &str), name: &str) -> Option<Self> {
+    fn declared(schema: &Arc<Schema>, role: ObjectRole, own: &str, name: &str) -> Option<Self> {
         match DeclaredField::of(schema, role, name)? {
             DeclaredField::Text => Some(Self::String),
             DeclaredField::Metadata => Some(Self::Object(

@@ -31,7 +31,12 @@ const LOOK: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(10);
 
 /// A value of a gate, as in `status.uses`.
-type UsedValue = (String, bool);
+#[derive(Debug, PartialEq)]
+struct UsedValue {
+    /// Of the component.
+    version: String,
+    enabled: bool,
+}
 
 /// Reports for one component.
 #[derive(Debug, Default)]
@@ -72,7 +77,7 @@ impl UseReports {
         let uses = feature.data["status"]["uses"].as_array();
         let read = |one: &serde_json::Value| {
             let version = one["version"].as_str().unwrap_or_default().to_owned();
-            (version, one["enabled"].as_bool().unwrap_or(false))
+            UsedValue { version, enabled: one["enabled"].as_bool().unwrap_or(false) }
         };
         let uses = uses.into_iter().flatten().map(read).collect();
         self.known.insert(feature.metadata.name.clone().unwrap_or_default(), uses);
@@ -85,7 +90,7 @@ impl UseReports {
         let mut next = now + LOOK;
         for gate in gates.all().filter(|gate| gate.asked) {
             let name = gate.gate.name;
-            let value = (version.clone(), gate.enabled);
+            let value = UsedValue { version: version.clone(), enabled: gate.enabled };
             let is_missing = self.known.get(name).is_some_and(|uses| !uses.contains(&value));
             if !is_missing {
                 self.due.remove(name);
@@ -166,7 +171,8 @@ async fn report_to(api: &Api<DynamicObject>, gates: &Gates, component: &str) {
     }
 }
 
-async fn report(api: &Api<DynamicObject>, name: &str, (version, enabled): &UsedValue) {
+async fn report(api: &Api<DynamicObject>, name: &str, value: &UsedValue) {
+    let UsedValue { version, enabled } = value;
     let used = serde_json::json!({"version": version, "enabled": enabled});
     let patch = serde_json::json!({ "status": { "uses": [used] } });
     let written =
@@ -200,7 +206,8 @@ mod tests {
         assert!(reports.due(&gates, Instant::now()).0.is_empty(), "not at once");
         tokio::time::advance(SPREAD).await;
         let (due, _) = reports.due(&gates, Instant::now());
-        assert_eq!(due, [("LogTracking".to_owned(), ("1.36".to_owned(), true))]);
+        let value = UsedValue { version: "1.36".to_owned(), enabled: true };
+        assert_eq!(due, [("LogTracking".to_owned(), value)]);
         assert!(reports.due(&gates, Instant::now()).0.is_empty(), "once");
         tokio::time::advance(LOOK + SPREAD).await;
         assert_eq!(reports.due(&gates, Instant::now()).0.len(), 1, "again if it failed");

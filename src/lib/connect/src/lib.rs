@@ -20,7 +20,7 @@ use dial::{ConnectDialer, RemoteEndpoint};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure};
-use ferrokube_flow::{BudgetCaller, Share};
+use ferrokube_flow::{BudgetCaller, QueueLimit, Share};
 use ferrokube_registry::{Registry, RequestContext, Target};
 pub use ferrokube_relay::DelegationError;
 use ferrokube_relay::tls::ClientIdentity;
@@ -44,8 +44,8 @@ use translate::{TranslatedCall, Translation, translated};
 /// Connections at a time. Shared fairly among callers: the oldest of those with most are ended for
 /// those with less.
 const MAX_CONNECTIONS: usize = 512;
-/// Waiting requests: of one caller, of all.
-const QUEUE: (usize, usize) = (16, 256);
+/// Waiting requests.
+const QUEUE: QueueLimit = QueueLimit { per_caller: 16, total: 256 };
 /// Max wait for a place.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of a kubelet's error that are read.
@@ -186,19 +186,18 @@ impl Connections {
         } else {
             options = call.registry.admit_connect(call.context, call.target, options).await?;
         }
-        let of = (call.registry, call.target);
         let loan = self.share.lend(call.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
-        let Some((endpoint, path, query)) =
-            self.locate(kind, of, (&options, call.query), below).await?
-        else {
+        let given = ConnectQuery { options: &options, query: call.query, below };
+        let Some(located) = self.locate(kind, call.registry, call.target, given).await? else {
             // Nothing runs yet.
             let mut none = Response::new(ferrokube_serve::empty());
             *none.status_mut() = StatusCode::NO_CONTENT;
             return Ok(none);
         };
-        let redirects = kind
-            .is_proxy()
-            .then(|| LocationBase { authority: endpoint.authority(), prefix: prefix.to_owned() });
+        let redirects = kind.is_proxy().then(|| LocationBase {
+            authority: located.endpoint.authority(),
+            prefix: prefix.to_owned(),
+        });
         let relay = Relay {
             loan: Some(loan),
             deadline: None,
@@ -207,22 +206,23 @@ impl Connections {
             redirects,
         };
         let translation = Translation::of(kind, call.headers, &options);
-        self.relay((kind, translation), call, (&endpoint, &path, &query), relay).await
+        self.relay(kind, translation, call, &located, relay).await
     }
 
-    /// Where a request goes: host, path, query; `None`: nowhere yet.
+    /// `None`: nowhere yet.
     async fn locate(
         &self,
         kind: ConnectKind,
-        (registry, target): (&Registry, &Target),
-        (options, query): (&Document, &str),
-        below: &str,
-    ) -> Result<Option<(RemoteEndpoint, String, String)>, Failure> {
+        registry: &Registry,
+        target: &Target,
+        given: ConnectQuery<'_>,
+    ) -> Result<Option<ConnectLocation>, Failure> {
+        let ConnectQuery { options, query, below } = given;
         let name = target.name.as_deref().unwrap_or_default();
         let namespace = target.namespace.as_deref().unwrap_or_default();
         let proxied = |endpoint| {
             let path = if below.is_empty() { "/" } else { below };
-            Some((endpoint, path.to_owned(), query.to_owned()))
+            Some(ConnectLocation { endpoint, path: path.to_owned(), query: query.to_owned() })
         };
         match kind {
             ConnectKind::NodeProxy => return Ok(proxied(self.node(registry, name).await?)),
@@ -258,16 +258,18 @@ impl Connections {
             ConnectKind::Attach => format!("/attach/{namespace}/{name}/{container}"),
             _ => format!("/portForward/{namespace}/{name}"),
         };
-        Ok(Some((endpoint, path, kubelet_query(options))))
+        Ok(Some(ConnectLocation { endpoint, path, query: kubelet_query(options) }))
     }
 
     async fn relay(
         &self,
-        (kind, translation): (ConnectKind, Option<Translation>),
+        kind: ConnectKind,
+        translation: Option<Translation>,
         call: ConnectCall<'_>,
-        (endpoint, path, query): (&RemoteEndpoint, &str, &str),
+        located: &ConnectLocation,
         relay: Relay,
     ) -> Result<Response, ConnectError> {
+        let ConnectLocation { endpoint, path, query } = located;
         let protocol = call.upgrade.as_ref().and_then(|_| upgrade_protocol(call.headers));
         let is_stream = !kind.is_proxy() && kind != ConnectKind::Log;
         if is_stream && protocol.is_none() {
@@ -308,6 +310,22 @@ impl Connections {
         }
         Ok(response)
     }
+}
+
+/// What a request says of where it goes.
+struct ConnectQuery<'a> {
+    /// Parsed.
+    options: &'a Document,
+    query: &'a str,
+    /// The path below the subresource.
+    below: &'a str,
+}
+
+/// Where a request goes.
+struct ConnectLocation {
+    endpoint: RemoteEndpoint,
+    path: String,
+    query: String,
 }
 
 /// The path of a proxy itself, and what is below it.

@@ -141,8 +141,8 @@ async fn channels(
     let (pings, pinged) = mpsc::channel(REPLIES);
     let (pongs, ponged) = mpsc::channel(REPLIES);
     tokio::select! {
-        ended = output(from_server, to_client, streams, (pings, ponged)) => ended,
-        ended = input(from_client, to_server, streams, (pongs, pinged)) => ended,
+        ended = output(from_server, to_client, streams, pings, ponged) => ended,
+        ended = input(from_client, to_server, streams, pongs, pinged) => ended,
     }
 }
 
@@ -151,7 +151,8 @@ async fn output(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     streams: &[(u32, u8, &'static str)],
-    (pings, mut pongs): (mpsc::Sender<u32>, mpsc::Receiver<bytes::Bytes>),
+    pings: mpsc::Sender<u32>,
+    mut pongs: mpsc::Receiver<bytes::Bytes>,
 ) -> io::Result<()> {
     let mut reader = SpdyReader::new(from);
     let is_output = |(_, channel, _): &&(u32, u8, &str)| matches!(channel, 1..=3);
@@ -191,7 +192,8 @@ async fn input(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     streams: &[(u32, u8, &'static str)],
-    (pongs, mut pings): (mpsc::Sender<bytes::Bytes>, mpsc::Receiver<u32>),
+    pongs: mpsc::Sender<bytes::Bytes>,
+    mut pings: mpsc::Receiver<u32>,
 ) -> io::Result<()> {
     /// Channel of messages that end another channel.
     const CLOSE: u8 = 255;

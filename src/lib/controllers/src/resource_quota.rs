@@ -26,6 +26,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// The quota keys that count the objects of a resource (group and plural), as in admission.
 pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
+/// Namespace and name.
 type Key = (String, String);
 
 /// Requeues quotas on deletions seen by the monitor.
@@ -87,8 +88,9 @@ async fn reconcile(
     client: Client,
     monitor: Arc<Monitor>,
     counted_as: CountedAs,
-    (namespace, name): Key,
+    quota: Key,
 ) -> Result<Next, kube::Error> {
+    let (namespace, name) = quota;
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();

@@ -46,6 +46,7 @@ pub struct Signer {
     pub is_account: fn(&str) -> bool,
 }
 
+/// Namespace and name.
 type Name = (String, String);
 
 /// A queued task.
@@ -121,10 +122,11 @@ async fn work(
 
 async fn fill(
     client: Client,
-    (namespace, name): Name,
+    secret: Name,
     ca: &str,
     signer: &Signer,
 ) -> Result<Next, SecretTaskError> {
+    let (namespace, name) = secret;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let Some(mut secret) = secrets.get_opt(&name).await? else { return Ok(Next::Done) };
     if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
@@ -208,11 +210,8 @@ async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, SecretTa
     }
 }
 
-async fn unlink(
-    client: Client,
-    (namespace, name): Name,
-    secret: &str,
-) -> Result<Next, SecretTaskError> {
+async fn unlink(client: Client, account_name: Name, secret: &str) -> Result<Next, SecretTaskError> {
+    let (namespace, name) = account_name;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
     let Some(mut account) = account(&client, &namespace, &name).await? else {
         return Ok(Next::Done);

@@ -30,7 +30,15 @@ const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// Compactions that may interrupt reading the state; then it is read in one piece.
 const MAX_COMPACTED: u32 = 3;
 /// Oldest version that has what is needed.
-const OLDEST: (u32, u32, u32) = (3, 4, 0);
+const OLDEST: EtcdVersion = EtcdVersion { major: 3, minor: 4, patch: 0 };
+
+/// A release of etcd, without its suffix.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct EtcdVersion {
+    major: u32,
+    minor: u32,
+    patch: u32,
+}
 
 /// One store's feed.
 pub(crate) struct EtcdFeed {
@@ -306,18 +314,18 @@ impl RemoteFeed for EtcdFeed {
 }
 
 /// Zeros for what is missing.
-fn parse_version(text: &str) -> (u32, u32, u32) {
+fn parse_version(text: &str) -> EtcdVersion {
     let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
-    (next(), next(), next())
+    EtcdVersion { major: next(), minor: next(), patch: next() }
 }
 
 /// Whether progress notifications follow the events that they cover (etcd#15220).
-fn has_progress(version: (u32, u32, u32)) -> bool {
+fn has_progress(version: EtcdVersion) -> bool {
     match version {
-        (3, 4, patch) => patch >= 31,
-        (3, 5, patch) => patch >= 13,
-        version => version > (3, 5, 0),
+        EtcdVersion { major: 3, minor: 4, patch } => patch >= 31,
+        EtcdVersion { major: 3, minor: 5, patch } => patch >= 13,
+        EtcdVersion { major, minor, .. } => (major, minor) > (3, 5),
     }
 }
 

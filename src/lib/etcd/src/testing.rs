@@ -32,6 +32,14 @@ pub struct EtcdProcess {
     child: Option<Child>,
 }
 
+/// Where a member is reached.
+struct MemberPlace {
+    /// For clients, for members.
+    ports: [u16; 2],
+    /// URL at which the other members reach it.
+    peer_url: String,
+}
+
 impl EtcdProcess {
     /// The executables to test with, an old and a new version. Empty, with a message, if they
     /// cannot be installed.
@@ -74,27 +82,32 @@ impl EtcdProcess {
         let mut own =
             vec![flag("name", "m0"), flag("initial-cluster", &format!("m0={}", peer(ports)))];
         own.extend_from_slice(flags);
-        Self::spawned(executable, directory.to_owned(), (ports, peer(ports)), (scheme, own))
+        let place = MemberPlace { ports, peer_url: peer(ports) };
+        Self::spawned(executable, directory.to_owned(), place, scheme, own)
     }
 
     /// Starts a cluster, with the members' data below a directory.
     pub fn cluster(executable: &Path, directory: &Path, members: usize) -> Vec<Self> {
         let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
-        let ports = ports.into_iter().map(|ports| (ports, peer(ports))).collect();
+        let ports =
+            ports.into_iter().map(|ports| MemberPlace { ports, peer_url: peer(ports) }).collect();
         Self::members(executable, directory, ports)
     }
 
     /// Starts a cluster whose members reach each other over a network.
     pub fn cluster_on(network: &PeerNetwork, executable: &Path, directory: &Path) -> Vec<Self> {
-        let ports = |member| ([free_ports()[0], network.port(member)], network.url(member));
-        Self::members(executable, directory, (0..network.members()).map(ports).collect())
+        let place = |member| MemberPlace {
+            ports: [free_ports()[0], network.port(member)],
+            peer_url: network.url(member),
+        };
+        Self::members(executable, directory, (0..network.members()).map(place).collect())
     }
 
-    /// Ports, and URLs at which the others reach them.
-    fn members(executable: &Path, directory: &Path, places: Vec<([u16; 2], String)>) -> Vec<Self> {
+    fn members(executable: &Path, directory: &Path, places: Vec<MemberPlace>) -> Vec<Self> {
         let all = places.iter().enumerate();
-        let all: Vec<String> = all.map(|(index, (_, url))| format!("m{index}={url}")).collect();
-        let member = |(index, (ports, url)): (usize, ([u16; 2], String))| {
+        let all: Vec<String> =
+            all.map(|(index, place)| format!("m{index}={}", place.peer_url)).collect();
+        let member = |(index, place): (usize, MemberPlace)| {
             let name = format!("m{index}");
             // Elections take a second, whatever else the machine does.
             let flags = vec![
@@ -103,7 +116,7 @@ impl EtcdProcess {
                 flag("heartbeat-interval", "100"),
                 flag("election-timeout", "1000"),
             ];
-            Self::spawned(executable, directory.join(name), (ports, url), ("http", flags))
+            Self::spawned(executable, directory.join(name), place, "http", flags)
         };
         places.into_iter().enumerate().map(member).collect()
     }
@@ -111,9 +124,11 @@ impl EtcdProcess {
     fn spawned(
         executable: &Path,
         directory: PathBuf,
-        (ports, peer_url): ([u16; 2], String),
-        (scheme, flags): (&'static str, Vec<String>),
+        place: MemberPlace,
+        scheme: &'static str,
+        flags: Vec<String>,
     ) -> Self {
+        let MemberPlace { ports, peer_url } = place;
         let executable = executable.to_owned();
         let mut process =
             Self { executable, directory, ports, peer_url, scheme, flags, child: None };

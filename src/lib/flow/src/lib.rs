@@ -29,7 +29,7 @@ use http::HeaderValue;
 pub use limits::Limits;
 use priority::{Assignment, FlowRequest, Levels, SeatGrant};
 use share::Full;
-pub use share::{BudgetCaller, BudgetGrant, Loan, Share};
+pub use share::{BudgetCaller, BudgetGrant, Loan, QueueLimit, Share};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -121,16 +121,17 @@ struct RequestGrants {
 impl Flow {
     /// With nothing taken.
     pub fn new(limits: &Limits) -> Self {
-        let bytes = |count: usize| Share::with_bypass(count, (256, 1024), BYPASS_BYTES);
+        let queue = |per_caller, total| QueueLimit { per_caller, total };
+        let bytes = |count: usize| Share::with_bypass(count, queue(256, 1024), BYPASS_BYTES);
         Self {
             levels: Levels::new(limits),
-            slow_bodies: Share::new(limits.slow_bodies, (64, 1024)),
-            drains: Share::new(DRAINS, (0, 0)),
+            slow_bodies: Share::new(limits.slow_bodies, queue(64, 1024)),
+            drains: Share::new(DRAINS, QueueLimit::NONE),
             bodies: [bytes(limits.bodies_bytes.max(BODY_STEP)), bytes(MASTERS_RESERVE.0)],
             trees: [bytes(limits.trees_bytes), bytes(MASTERS_RESERVE.1)],
-            away: Share::with_bypass(limits.away_bytes, (16, 4096), BYPASS_BYTES),
+            away: Share::with_bypass(limits.away_bytes, queue(16, 4096), BYPASS_BYTES),
             lists: bytes(limits.lists_bytes),
-            heads: Share::new(limits.heads_bytes, (0, 0)),
+            heads: Share::new(limits.heads_bytes, QueueLimit::NONE),
             hash: RandomState::new(),
         }
     }

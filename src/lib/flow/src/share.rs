@@ -33,6 +33,20 @@ impl BudgetCaller {
     }
 }
 
+/// Max waiters of a budget; callers beyond are refused at once.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimit {
+    /// Of one caller.
+    pub per_caller: usize,
+    /// Of all callers.
+    pub total: usize,
+}
+
+impl QueueLimit {
+    /// Nobody waits.
+    pub const NONE: Self = Self { per_caller: 0, total: 0 };
+}
+
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Share(Arc<ShareCore>);
@@ -40,8 +54,7 @@ pub struct Share(Arc<ShareCore>);
 #[derive(Debug)]
 struct ShareCore {
     limit: usize,
-    /// Max waiters: of one caller, of all.
-    queue: (usize, usize),
+    queue: QueueLimit,
     /// Amounts up to this bypass the queue if they are free.
     bypass: usize,
     state: Mutex<ShareState>,
@@ -118,13 +131,13 @@ struct QueuedWaiter {
 }
 
 impl Share {
-    /// `queue`: max waiters of one caller, and of all.
-    pub fn new(limit: usize, queue: (usize, usize)) -> Self {
+    /// A budget of `limit`, and its queue.
+    pub fn new(limit: usize, queue: QueueLimit) -> Self {
         Self::with_bypass(limit, queue, 0)
     }
 
     /// Amounts up to `bypass` do not queue behind waiters for more.
-    pub fn with_bypass(limit: usize, queue: (usize, usize), bypass: usize) -> Self {
+    pub fn with_bypass(limit: usize, queue: QueueLimit, bypass: usize) -> Self {
         Self(Arc::new(ShareCore { limit, queue, bypass, state: Mutex::default() }))
     }
 
@@ -226,11 +239,11 @@ impl Share {
         let core = &self.0;
         let state = core.lock();
         state.waiters > 0
-            && (state.waiters >= core.queue.1
+            && (state.waiters >= core.queue.total
                 || state
                     .callers
                     .get(&caller.id)
-                    .is_some_and(|entry| entry.queue.len() >= core.queue.0))
+                    .is_some_and(|entry| entry.queue.len() >= core.queue.per_caller))
     }
 
     /// Amount in use, and number of waiters.
@@ -248,8 +261,8 @@ impl Share {
         let core = &self.0;
         let mut state = core.lock();
         let held = state.callers.get(&caller.id);
-        if state.waiters >= core.queue.1
-            || held.map_or(0, |entry| entry.queue.len()) >= core.queue.0
+        if state.waiters >= core.queue.total
+            || held.map_or(0, |entry| entry.queue.len()) >= core.queue.per_caller
         {
             return None;
         }

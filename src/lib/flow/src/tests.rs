@@ -167,7 +167,7 @@ async fn what_came_with_a_call_that_failed_stays_counted() {
 /// What others wait for is not taken by an exchange, nor is more than there is.
 #[tokio::test]
 async fn an_exchange_that_does_not_fit_keeps_what_there_was() {
-    let share = Share::new(100, (8, 8));
+    let share = Share::new(100, QueueLimit { per_caller: 8, total: 8 });
     let [one, two] = [1, 2].map(|id| BudgetCaller { id, is_anonymous: false });
     let mut held = vec![share.try_take(one, 40).unwrap()];
     let other = share.try_take(two, 30).unwrap();

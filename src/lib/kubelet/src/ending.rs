@@ -90,12 +90,12 @@ async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &SeenPod) -> Result
         .collect();
     let running = || seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);
     let mains: Vec<_> = running().filter(|report| !sidecars.contains(&name_of(report).0)).collect();
-    stop_all(node, ending, &mains, (&ip, ending.grace)).await?;
+    stop_all(node, ending, &mains, &ip, ending.grace).await?;
     for name in sidecars.into_iter().rev() {
         let own: Vec<_> = running().filter(|report| name_of(report).0 == name).collect();
         let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
         let left = ending.grace.saturating_sub(used).max(LEAST_GRACE.min(ending.grace));
-        stop_all(node, ending, &own, (&ip, left)).await?;
+        stop_all(node, ending, &own, &ip, left).await?;
     }
     Ok(())
 }
@@ -104,7 +104,8 @@ async fn stop_all(
     node: &Arc<PodNode>,
     ending: &EndingPod,
     reports: &[&ContainerReport],
-    (ip, grace): (&str, i64),
+    ip: &str,
+    grace: i64,
 ) -> Result<(), WorkerError> {
     let mut tasks = tokio::task::JoinSet::new();
     for report in reports {

@@ -135,7 +135,7 @@ async fn work(
     let known: Vec<&String> = seen.containers.iter().map(|report| &report.id).collect();
     memory.messages.retain(|id, _| known.contains(&id));
     termination::read(node, pod, &seen, &mut memory.messages).await;
-    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, (memory, &holds)), now()));
+    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory, &holds), now()));
     if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
         memory.volumes_at = Instant::now();
         // The files of before stand: a running pod does not end for a deleted config map.
@@ -152,7 +152,7 @@ async fn work(
         }
         PodAction::Kill(id) => {
             if let Some(probe) = failed.get(&id) {
-                kill(node, pod, &seen, (&id, probe)).await?;
+                kill(node, pod, &seen, &id, probe).await?;
             }
         }
         PodAction::Start(name, attempt) => {
@@ -174,7 +174,8 @@ async fn kill(
     node: &PodNode,
     pod: &NodePod,
     seen: &SeenPod,
-    (id, probe): (&str, &FailedProbe),
+    id: &str,
+    probe: &FailedProbe,
 ) -> Result<(), WorkerError> {
     let Some(report) = seen.containers.iter().find(|report| report.id == id) else {
         return Ok(());
@@ -195,7 +196,8 @@ fn inputs(
     node: &PodNode,
     pod: &NodePod,
     seen: &SeenPod,
-    (memory, holds): (&WorkerMemory, &PodHolds),
+    memory: &WorkerMemory,
+    holds: &PodHolds,
 ) -> StatusInputs {
     let mut waiting: BTreeMap<String, WaitNote> =
         memory.failed.iter().map(|(name, (note, _))| (name.clone(), note.clone())).collect();

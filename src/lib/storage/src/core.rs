@@ -65,12 +65,12 @@ impl StoreCore {
     }
 
     pub(crate) fn submit(&self, txn: Txn, need: Need) -> Result<AcceptedTxn, Rejected> {
-        self.enqueue((txn, need), Some(&self.limits))
+        self.enqueue(txn, need, Some(&self.limits))
     }
 
     /// Submits an internal transaction, exempt from the queue limits.
     pub(crate) fn submit_own(&self, txn: Txn) -> Result<AcceptedTxn, Rejected> {
-        self.enqueue((txn, Need::Essential), None)
+        self.enqueue(txn, Need::Essential, None)
     }
 
     /// See [`Head::confirm`]. Does not lock the head if the revision is published.
@@ -84,7 +84,7 @@ impl StoreCore {
         }
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;
-        let outcome = head.confirm((key, revision), &self.limits, &self.published)?;
+        let outcome = head.confirm(key, revision, &self.limits, &self.published)?;
         if outcome.is_some() {
             self.enqueued(head, was_idle);
         }
@@ -93,11 +93,13 @@ impl StoreCore {
 
     fn enqueue(
         &self,
-        txn: (Txn, Need),
+        txn: Txn,
+        need: Need,
         queue: Option<&StoreLimits>,
     ) -> Result<AcceptedTxn, Rejected> {
         let plan = PreparedTxn::new(
             txn,
+            need,
             &self.limits,
             &*self.clock,
             Revision(self.guess.load(Ordering::Relaxed)),

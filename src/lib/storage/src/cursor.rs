@@ -107,7 +107,7 @@ impl Cursor {
     async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         let after = self.position;
         let older =
-            self.published.replay_cache().read(&self.resource.prefix, (after, until), most).await?;
+            self.published.replay_cache().read(&self.resource.prefix, after, until, most).await?;
         if older.events.is_empty() {
             // An archive that does not advance would be polled forever.
             if older.reached <= after {

@@ -162,7 +162,8 @@ impl Head {
     /// on a failed batch.
     pub(crate) fn confirm(
         &mut self,
-        (key, head): (&Key, Option<Revision>),
+        key: &Key,
+        head: Option<Revision>,
         limits: &StoreLimits,
         published: &Published,
     ) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
@@ -383,7 +384,8 @@ enum PreparedWrite {
 impl PreparedTxn {
     /// Validates a transaction and builds its values with `guess` as their revision.
     pub(crate) fn new(
-        (txn, need): (Txn, Need),
+        txn: Txn,
+        need: Need,
         limits: &StoreLimits,
         clock: &dyn Clock,
         guess: Revision,

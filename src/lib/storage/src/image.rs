@@ -52,7 +52,7 @@ impl StateImage {
     pub(crate) fn entries(&self) -> Vec<&Arc<Entry>> {
         use std::ops::Bound::Unbounded;
         let mut entries: Vec<&Arc<Entry>> =
-            self.maps.values().flat_map(|map| map.range((Unbounded, Unbounded))).collect();
+            self.maps.values().flat_map(|map| map.range(Unbounded, Unbounded)).collect();
         entries.sort_unstable_by(|a, b| (a.revision, &a.key).cmp(&(b.revision, &b.key)));
         entries
     }

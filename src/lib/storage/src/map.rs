@@ -112,9 +112,10 @@ impl EntryMap {
 
     pub(crate) fn range<'a>(
         &'a self,
-        range: (Bound<&str>, Bound<&str>),
+        start: Bound<&str>,
+        end: Bound<&str>,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        self.entries.range::<_, str>(range).map(|(_, entry)| entry)
+        self.entries.range::<_, str>((start, end)).map(|(_, entry)| entry)
     }
 
     /// Number of entries.

@@ -145,7 +145,8 @@ impl ReplayCache {
     pub(crate) async fn read(
         &self,
         prefix: &Prefix,
-        (after, until): (Revision, Revision),
+        after: Revision,
+        until: Revision,
         most: ReadLimit,
     ) -> Result<ArchivedEvents, WatchError> {
         let gone = WatchError::Compacted(after);
@@ -161,7 +162,7 @@ impl ReplayCache {
         let read = tokio::task::spawn_blocking(move || {
             // Held until the decode ends, even if its watcher is gone.
             let _reader = reader;
-            let block = this.decode(&*archive, prefix, (after, until))?;
+            let block = this.decode(&*archive, prefix, after, until)?;
             if !std::mem::replace(&mut this.0.kept.lock().swept, true) {
                 tokio::spawn(sweep(Arc::downgrade(&this.0)));
             }
@@ -179,7 +180,8 @@ impl ReplayCache {
         &self,
         archive: &dyn Archive,
         prefix: Prefix,
-        (after, until): (Revision, Revision),
+        after: Revision,
+        until: Revision,
     ) -> Result<Arc<Block>, WatchError> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         let ArchivedEvents { events, reached } =
@@ -262,7 +264,7 @@ mod tests {
         let mut seen = Vec::new();
         while after < until {
             let most = ReadLimit { events: 7, bytes: 16 << 10 };
-            let older = replay_cache.read(prefix, (after, until), most).await.unwrap();
+            let older = replay_cache.read(prefix, after, until, most).await.unwrap();
             assert!(
                 older.events.len() <= 7
                     && older
@@ -321,7 +323,7 @@ mod tests {
         let most = ReadLimit { events: 7, bytes: 16 << 10 };
         tokio::select! {
             biased;
-            _ = replay_cache.read(&prefix, (Revision(0), Revision(100)), most) => {}
+            _ = replay_cache.read(&prefix, Revision(0), Revision(100), most) => {}
             () = std::future::ready(()) => {}
         }
         while replay_cache.stats().1 == 0 {
@@ -350,7 +352,7 @@ mod tests {
         let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
         assert_eq!(all(&replay_cache, &prefix, Revision(0), Revision(30)).await, [10, 20, 30]);
         let most = ReadLimit { events: 7, bytes: 16 << 10 };
-        let next = replay_cache.read(&prefix, (Revision(30), Revision(60)), most).await.unwrap();
+        let next = replay_cache.read(&prefix, Revision(30), Revision(60), most).await.unwrap();
         assert_eq!((next.events.len(), next.reached), (3, Revision(60)));
     }
 

@@ -51,7 +51,7 @@ impl Snapshot {
         // The map panics on a range whose start lies behind its end.
         let empty = end.as_ref().is_some_and(|end| bound(&start) >= end.as_str());
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = (!empty).then(|| self.map.range((start.as_ref().map(String::as_str), end)));
+        let range = (!empty).then(|| self.map.range(start.as_ref().map(String::as_str), end));
         range.into_iter().flatten()
     }
 

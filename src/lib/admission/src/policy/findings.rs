@@ -26,10 +26,11 @@ impl PolicyCheck<'_> {
         &mut self,
         policy: &CompiledPolicy,
         binding: &str,
-        refusal: (String, Reason),
+        message: String,
+        reason: Reason,
     ) {
         if policy.fails {
-            self.deny(policy, Some(binding), refusal);
+            self.deny(policy, Some(binding), message, reason);
         }
     }
 
@@ -37,7 +38,8 @@ impl PolicyCheck<'_> {
         &mut self,
         policy: &CompiledPolicy,
         binding: Option<&str>,
-        (message, reason): (String, Reason),
+        message: String,
+        reason: Reason,
     ) {
         self.denied.get_or_insert_with(|| Denial {
             policy: policy.name.clone(),

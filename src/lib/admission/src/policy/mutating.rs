@@ -2,7 +2,7 @@
 
 use super::compiled::{CompiledBinding, CompiledMutation, CompiledPolicy};
 use super::params::PolicyParam;
-use super::set::PolicySource;
+use super::set::{BoundPolicy, PolicySource};
 use super::{PolicyFault, PolicyInputs, PolicySubject, check_namespace, is_exempt, match_policy};
 use crate::candidate::CandidateWrite;
 use crate::objects::{ObjectVersions, in_own_version};
@@ -106,7 +106,7 @@ impl MutatingPolicies {
         let mut uses = Vec::new();
         let set = self.source.current();
         let write = CandidateWrite::new(attributes, &self.inputs.catalog, &self.inputs.store);
-        for (policy, bindings) in set.bound() {
+        for BoundPolicy { policy, bindings } in set.bound() {
             let found = match_policy(policy, bindings, &write, Some(object), &self.inputs);
             let Some(matched) = found else { continue };
             for fault in matched.faults {
@@ -209,8 +209,8 @@ impl MutatingPolicies {
                 Err(why) | Ok(Err(why)) => why.as_str(),
                 Ok(Ok(_)) => "",
             };
-            let names = (policy.name.as_str(), used.binding.name.as_str());
-            self.inputs.stats.mutated(names, message, began.elapsed());
+            let binding = used.binding.name.as_str();
+            self.inputs.stats.mutated(&policy.name, binding, message, began.elapsed());
             let decoded = match decoded {
                 Ok(Err(why)) if each.is_json_patch => return Err(Failure::internal(why)),
                 decoded => decoded.flatten(),

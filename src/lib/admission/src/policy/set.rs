@@ -9,12 +9,18 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// A policy that has a binding.
+pub(super) struct BoundPolicy {
+    pub(super) policy: Arc<CompiledPolicy>,
+    pub(super) bindings: Vec<Arc<CompiledBinding>>,
+}
+
 /// Policies with their bindings at one point in time.
 pub(super) struct PolicySet {
     policies: Snapshot,
     bindings: Snapshot,
     /// Those that have a binding, in the order of their names.
-    bound: Vec<(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>)>,
+    bound: Vec<BoundPolicy>,
     /// Unchanged ones are not compiled again.
     compiled: CompiledByName<CompiledPolicy>,
     compiled_bindings: CompiledByName<CompiledBinding>,
@@ -30,7 +36,7 @@ fn known<T>(before: Option<&CompiledByName<T>>, entry: &Entry) -> Option<Arc<T>>
 }
 
 impl PolicySet {
-    pub(super) fn bound(&self) -> &[(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>)] {
+    pub(super) fn bound(&self) -> &[BoundPolicy] {
         &self.bound
     }
 }
@@ -72,7 +78,7 @@ impl PolicySource {
         }
         let PolicyInputs { catalog, store, .. } = &self.inputs;
         let write = CandidateWrite::new(*attributes, catalog, store);
-        self.current().bound.iter().any(|(policy, _)| policy.may_match(&write))
+        self.current().bound.iter().any(|bound| bound.policy.may_match(&write))
     }
 
     /// The state of the store.
@@ -126,7 +132,7 @@ impl PolicySource {
             let policy = known(before, entry)
                 .unwrap_or_else(|| Arc::new(CompiledPolicy::of(&view(entry, &served))));
             set.compiled.insert(name.to_owned(), (entry.revision, Arc::clone(&policy)));
-            set.bound.push((policy, bindings));
+            set.bound.push(BoundPolicy { policy, bindings });
         }
         set
     }

@@ -133,7 +133,8 @@ impl PolicyStats {
     /// A validation had a consequence. `message` is empty without an error.
     pub(super) fn validated(
         &self,
-        (policy, binding): (&str, &str),
+        policy: &str,
+        binding: &str,
         message: &str,
         enforcement: Enforcement,
         elapsed: Duration,
@@ -152,12 +153,7 @@ impl PolicyStats {
     }
 
     /// A mutation ended. `message` is empty without an error.
-    pub(super) fn mutated(
-        &self,
-        (policy, binding): (&str, &str),
-        message: &str,
-        elapsed: Duration,
-    ) {
+    pub(super) fn mutated(&self, policy: &str, binding: &str, message: &str, elapsed: Duration) {
         let (policy, policy_binding) = self.names(policy, binding);
         let labels = MutationLabels { policy, policy_binding, error_type: error_type(message) };
         self.mutations.get_or_create(&labels).inc();

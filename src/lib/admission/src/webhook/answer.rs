@@ -37,7 +37,8 @@ pub(super) struct ReviewAnswer {
 /// Why it is invalid, in kube-apiserver's words.
 pub(super) fn read(
     bytes: &[u8],
-    (uid, version): (&str, &str),
+    uid: &str,
+    version: &str,
     mutates: bool,
 ) -> Result<ReviewAnswer, String> {
     let failed = |why: &str| format!("failed to call webhook: {why}");
@@ -216,7 +217,7 @@ mod tests {
     }
 
     fn why(version: &str, response: &Value, mutates: bool) -> String {
-        read(&answer(version, response), ("u", version), mutates).expect_err("it is invalid")
+        read(&answer(version, response), "u", version, mutates).expect_err("it is invalid")
     }
 
     #[test]
@@ -236,7 +237,7 @@ mod tests {
         let patch = json!({"uid": "u", "patch": "W10=", "patchType": "JSONPatch"});
         assert!(why("v1", &patch, false).contains("validating webhook may not return"));
         for garbage in ["", "<html>", "{}", "[]", "{\"kind\":\"AdmissionReview\"}"] {
-            let why = read(garbage.as_bytes(), ("u", "v1"), true).expect_err("it is garbage");
+            let why = read(garbage.as_bytes(), "u", "v1", true).expect_err("it is garbage");
             assert!(why.starts_with("failed to call webhook: "), "{why}");
         }
     }
@@ -245,14 +246,14 @@ mod tests {
     fn a_patch_may_be_a_list_of_bytes() {
         let response = json!({"uid": "u", "allowed": true, "patch": [91, 93],
             "patchType": "JSONPatch"});
-        let read = read(&answer("v1", &response), ("u", "v1"), true).expect("valid");
+        let read = read(&answer("v1", &response), "u", "v1", true).expect("valid");
         assert_eq!(read.patch, b"[]");
     }
 
     #[test]
     fn older_reviews_are_read_leniently() {
         let response = json!({"uid": "x", "allowed": true, "patch": "W10="});
-        let read = read(&answer("v1beta1", &response), ("u", "v1beta1"), true).expect("valid");
+        let read = read(&answer("v1beta1", &response), "u", "v1beta1", true).expect("valid");
         assert!(read.allowed);
         assert_eq!((read.patch.as_slice(), read.patch_type.as_str()), (&b"[]"[..], "JSONPatch"));
     }
@@ -261,7 +262,7 @@ mod tests {
     fn denials() {
         let denial = |status: Value| {
             let response = json!({"uid": "u", "allowed": false, "status": status});
-            let read = read(&answer("v1", &response), ("u", "v1"), false).expect("valid");
+            let read = read(&answer("v1", &response), "u", "v1", false).expect("valid");
             read.denial("h.example.com")
         };
         let by = "admission webhook \"h.example.com\" denied the request";

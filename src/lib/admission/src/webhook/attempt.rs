@@ -96,7 +96,7 @@ pub(super) async fn attempt(
     let deadline = deadline(context).map_err(ReviewFault::Failed)?;
     let timeout = hook.timeout.min(deadline - Instant::now());
     let uid = uuid::Uuid::new_v4().to_string();
-    let review = PendingReview::new(write, objects, (&uid, version));
+    let review = PendingReview::new(write, objects, &uid, version);
     let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
     let Some(_place) = hook.webhook.place() else { return Err(busy()) };
@@ -137,7 +137,7 @@ pub(super) async fn attempt(
     if is_costly(&answer) {
         leave_worker().await;
     }
-    let mut read = answer::read(&answer, (&uid, version), mutates).map_err(ReviewFault::Call)?;
+    let mut read = answer::read(&answer, &uid, version, mutates).map_err(ReviewFault::Call)?;
     read.note(context, &hook.name);
     if !read.allowed {
         return Err(ReviewFault::Denied(read.denial(&hook.name)));

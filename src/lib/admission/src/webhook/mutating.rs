@@ -66,7 +66,7 @@ impl MutatingWebhooks {
                 continue;
             }
             let object = mutation.object.take();
-            let reviewed = self.one(hook, &mut write, (object.as_ref(), index), mutation).await;
+            let reviewed = self.one(hook, &mut write, object.as_ref(), index, mutation).await;
             mutation.object = reviewed?.or(object);
         }
         mutation.end(NAME);
@@ -78,7 +78,8 @@ impl MutatingWebhooks {
         &self,
         hook: &Hook,
         write: &mut ReviewedWrite<'_>,
-        (object, index): (Option<&Document>, usize),
+        object: Option<&Document>,
+        index: usize,
         mutation: &mut Mutation,
     ) -> Result<Option<Document>, Failure> {
         let mut versions = ObjectVersions::default();
@@ -93,7 +94,7 @@ impl MutatingWebhooks {
             .await
             .and_then(|review| patched(hook, &write.write, &objects, &review.answer));
         let stats = &self.environment.stats;
-        stats.observe(WebhookKind::Admit, hook, attributes.operation, (began, &patched));
+        stats.observe(WebhookKind::Admit, hook, attributes.operation, began, &patched);
         let changed = matches!(&patched, Ok(Some(patched)) if patched.changed);
         let note = json!({"configuration": hook.configuration, "webhook": hook.name,
             "mutated": changed});

@@ -20,7 +20,8 @@ impl PendingReview {
     pub(super) fn new(
         write: &ReviewedWrite<'_>,
         objects: &ReviewedObjects<'_>,
-        (uid, version): (&str, &str),
+        uid: &str,
+        version: &str,
     ) -> Self {
         let mut request = admission_request(&write.attributes, &objects.served);
         request.set(&["uid"], uid);

@@ -152,7 +152,8 @@ impl WebhookStats {
         kind: WebhookKind,
         hook: &Hook,
         operation: Operation,
-        (began, answer): (Instant, &Result<T, ReviewFault>),
+        began: Instant,
+        answer: &Result<T, ReviewFault>,
     ) {
         let name = self.name(&hook.name);
         let r#type = match kind {

@@ -79,7 +79,7 @@ impl ValidatingWebhooks {
         let began = Instant::now();
         let answer = attempt(hook, write, objects, false).await.map(drop);
         let stats = &self.environment.stats;
-        stats.observe(WebhookKind::Validating, hook, write.attributes.operation, (began, &answer));
+        stats.observe(WebhookKind::Validating, hook, write.attributes.operation, began, &answer);
         match answer {
             Ok(()) => Ok(()),
             Err(ReviewFault::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),

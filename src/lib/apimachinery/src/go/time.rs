@@ -79,11 +79,11 @@ impl<'a> LayoutParser<'a> {
         self.mark("-", b'-')?;
         let day = self.number("02", true)?;
         self.mark("T", b'T')?;
-        let hour = self.bounded(("15", false), "hour", 24)?;
+        let hour = self.bounded("15", false, "hour", 24)?;
         self.mark(":", b':')?;
-        let minute = self.bounded(("04", true), "minute", 60)?;
+        let minute = self.bounded("04", true, "minute", 60)?;
         self.mark(":", b':')?;
-        let second = self.bounded(("05", true), "second", 60)?;
+        let second = self.bounded("05", true, "second", 60)?;
         let nanos = self.fraction()?;
         let east = self.zone()?;
         if !self.rest.is_empty() {
@@ -137,7 +137,8 @@ impl<'a> LayoutParser<'a> {
 
     fn bounded(
         &mut self,
-        (element, fixed): (&'static str, bool),
+        element: &'static str,
+        fixed: bool,
         what: &'static str,
         below: u32,
     ) -> Result<u32, TimeFault<'a>> {

@@ -27,7 +27,8 @@ impl Checker<'_> {
     pub(super) fn expand(
         &mut self,
         target: Option<&Ast>,
-        (name, at): (&str, usize),
+        name: &str,
+        at: usize,
         args: &[Ast],
     ) -> Option<Checked> {
         let Some(target) = target else {
@@ -42,7 +43,7 @@ impl Checker<'_> {
                 return Some(self.bind(variable, value, body));
             }
             ("optMap" | "optFlatMap", [variable, body]) => {
-                return Some(self.opt_map((target, at), variable, body, name == "optFlatMap"));
+                return Some(self.opt_map(target, at, variable, body, name == "optFlatMap"));
             }
             _ => {}
         }
@@ -61,7 +62,8 @@ impl Checker<'_> {
 
     fn opt_map(
         &mut self,
-        (target, at): (&Ast, usize),
+        target: &Ast,
+        at: usize,
         variable: &Ast,
         body: &Ast,
         flat: bool,
@@ -92,7 +94,7 @@ impl Checker<'_> {
                 return self.fault(at, no_match("_?_:_", false, &[has_value, body_answer, none]));
             }
         };
-        let estimate = Estimate::opt_map(&target.estimate, &body_estimate, (&answer, flat));
+        let estimate = Estimate::opt_map(&target.estimate, &body_estimate, &answer, flat);
         Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, estimate }
     }
 
@@ -127,10 +129,10 @@ impl Checker<'_> {
             }
         };
         let condition = shape.condition.map(|ast| {
-            let variables = self.iterated(&names, &range, (&key, &item));
+            let variables = self.iterated(&names, &range, &key, &item);
             self.with(variables, ast)
         });
-        let variables = self.iterated(&names, &range, (&key, &item));
+        let variables = self.iterated(&names, &range, &key, &item);
         // A filter keeps its variable.
         let kept = variables
             .first()
@@ -146,13 +148,14 @@ impl Checker<'_> {
                 no_match("_?_:_", false, &[condition.answer.clone(), list(), list()]),
             );
         }
-        let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item));
+        let answer = self.answer(shape, &range.answer, &body.answer, &key, &item);
         let estimate = match shape.kind {
             LoopKind::Sort => Estimate::sort_by(&range.estimate, &body.estimate, &body.answer),
             kind => Estimate::run(
                 kind,
                 &range.estimate,
-                (condition.as_ref().map(|condition| &condition.estimate), &body.estimate),
+                condition.as_ref().map(|condition| &condition.estimate),
+                &body.estimate,
                 kept.as_ref().unwrap_or(&body.estimate),
             ),
         };
@@ -171,7 +174,8 @@ impl Checker<'_> {
         &self,
         names: &[String],
         range: &Checked,
-        (key, item): (&Type, &Type),
+        key: &Type,
+        item: &Type,
     ) -> Vec<Variable> {
         let (estimate, answer) = (&range.estimate, &range.answer);
         let variable = |name: &String, answer: &Type, size| Variable {
@@ -199,7 +203,8 @@ impl Checker<'_> {
         shape: &MacroLoop<'_>,
         range: &Type,
         body: &Type,
-        (key, item): (&Type, &Type),
+        key: &Type,
+        item: &Type,
     ) -> Type {
         let is_bool = is_a(body, &Type::Bool);
         match shape.kind {

@@ -411,19 +411,20 @@ impl Compiler<'_> {
         optional_old: bool,
     ) -> Option<Program> {
         let path = format!("{}.rule", stated.path);
-        let program = self
-            .compiled(schema, stated.source, at, (optional_old, &Type::Bool))
-            .map_err(|why| match why {
-                ProgramError::Source(why) => format!("compilation failed: {why}"),
-                ProgramError::Program(why) => format!("program instantiation failed: {why}"),
-                ProgramError::Type => "cel expression must evaluate to a bool".to_owned(),
+        let program =
+            self.compiled(schema, stated.source, at, optional_old, &Type::Bool).map_err(|why| {
+                match why {
+                    ProgramError::Source(why) => format!("compilation failed: {why}"),
+                    ProgramError::Program(why) => format!("program instantiation failed: {why}"),
+                    ProgramError::Type => "cel expression must evaluate to a bool".to_owned(),
+                }
             });
         let program = program
             .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
             .ok()?;
         let times = at.cardinality.unwrap_or_else(|| self.sizes.occurrences(schema));
         let cost = program.cost().saturating_mul(times);
-        self.charge(cost, ("estimated rule cost", path.clone()));
+        self.charge(cost, "estimated rule cost", path.clone());
         if let Some(list) = at.apart.filter(|_| program.uses(OLD)) {
             let why = format!(
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
@@ -442,7 +443,7 @@ impl Compiler<'_> {
     ) -> Option<Program> {
         let path = format!("{}.messageExpression", stated.path);
         let program = self
-            .compiled(schema, stated.message_source, at, (optional_old, &Type::String))
+            .compiled(schema, stated.message_source, at, optional_old, &Type::String)
             .map_err(|why| match why {
                 ProgramError::Source(why) => format!("messageExpression compilation failed: {why}"),
                 ProgramError::Program(why) => {
@@ -454,7 +455,7 @@ impl Compiler<'_> {
             .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
             .ok()?;
         // A message is built once, however many values fail.
-        self.charge(program.cost(), ("estimated messageExpression cost", path));
+        self.charge(program.cost(), "estimated messageExpression cost", path);
         Some(program)
     }
 
@@ -463,7 +464,8 @@ impl Compiler<'_> {
         schema: &Arc<Schema>,
         source: &str,
         at: &NodePosition<'_>,
-        (optional_old, answer): (bool, &Type),
+        optional_old: bool,
+        answer: &Type,
     ) -> Result<Program, ProgramError> {
         let is_resource = (at.root && schema.kind == Kind::Object) || schema.embedded;
         let role = if is_resource { ObjectRole::Resource } else { ObjectRole::Inner };
@@ -492,7 +494,7 @@ impl Compiler<'_> {
         if is_answer(program.answer(), answer) { Ok(program) } else { Err(ProgramError::Type) }
     }
 
-    fn charge(&mut self, cost: u64, (what, path): (&str, String)) {
+    fn charge(&mut self, cost: u64, what: &str, path: String) {
         if cost > MAX_RULE {
             self.push(FieldError::forbidden(path.as_str(), too_costly(what, cost, MAX_RULE)));
         }

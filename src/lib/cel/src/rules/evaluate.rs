@@ -43,7 +43,8 @@ pub(super) fn check(
         before.as_ref(),
         &Location { path: "", kind: "object", value: None, unchanged },
     );
-    evaluation.object(root, schema, (object.fields(), old.map(Document::fields), unchanged), "");
+    let fields = Compared { value: object.fields(), old: old.map(Document::fields), unchanged };
+    evaluation.object(root, schema, fields, "");
     evaluation.verdict
 }
 
@@ -55,7 +56,8 @@ pub(super) fn validate_defaults(root: &RuleNode, schema: &Schema, path: &str) ->
     while let Some((branch, schema, path)) = below.pop() {
         work::count(1 + path.len());
         if let Some(default) = &schema.default {
-            evaluation.node(branch, schema, (default, None, false), &format!("{path}.default"));
+            let alone = Compared { value: default, old: None, unchanged: false };
+            evaluation.node(branch, schema, alone, &format!("{path}.default"));
         }
         for (name, branch) in &branch.properties {
             below.extend(
@@ -87,9 +89,14 @@ struct Evaluation {
     meter: Meter,
 }
 
-/// A value, its old value if known, and whether nothing changed: between the two, or else in the
-/// nearest ancestor with an old value.
-type Pair<'a, T> = (&'a T, Option<&'a T>, bool);
+/// A value to check.
+struct Compared<'a, T: ?Sized, O: ?Sized = T> {
+    value: &'a T,
+    /// If known.
+    old: Option<&'a O>,
+    /// Between `old` and `value`; without `old`, in the nearest ancestor that has one.
+    unchanged: bool,
+}
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
@@ -100,9 +107,10 @@ impl Evaluation {
         &mut self,
         branch: &RuleNode,
         schema: &Schema,
-        (value, old, same_above): Pair<'_, Json>,
+        compared: Compared<'_, Json>,
         path: &str,
     ) {
+        let Compared { value, old, unchanged: same_above } = compared;
         if self.verdict.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
             return;
         }
@@ -124,9 +132,12 @@ impl Evaluation {
         }
         match value {
             Json::Object(map) => {
-                self.object(branch, schema, (map, old.and_then(Json::as_object), unchanged), path)
+                let old = old.and_then(Json::as_object);
+                self.object(branch, schema, Compared { value: map, old, unchanged }, path);
             }
-            Json::Array(items) => self.list(branch, schema, (items, old, unchanged), path),
+            Json::Array(items) => {
+                self.list(branch, schema, Compared { value: &**items, old, unchanged }, path);
+            }
             _ => {}
         }
     }
@@ -135,30 +146,23 @@ impl Evaluation {
         &mut self,
         branch: &RuleNode,
         schema: &Schema,
-        (map, old, unchanged): Pair<'_, JsonMap>,
+        compared: Compared<'_, JsonMap>,
         path: &str,
     ) {
+        let Compared { value: map, old, unchanged } = compared;
         let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
         // A new field of an object that has an old value is a change.
         let same_above = unchanged && old.is_none();
         for (name, below) in &branch.properties {
             if let (Some(value), Some(property)) = (map.get(name), schema.properties.get(name)) {
-                self.node(
-                    below,
-                    &property.schema,
-                    (value, before(name), same_above),
-                    &join(path, name),
-                );
+                let field = Compared { value, old: before(name), unchanged: same_above };
+                self.node(below, &property.schema, field, &join(path, name));
             }
         }
         if let (Some(below), Some(values)) = (&branch.values, schema.additional.as_deref()) {
             for (name, value) in map {
-                self.node(
-                    below,
-                    values,
-                    (value, before(name), same_above),
-                    &format!("{path}[{name}]"),
-                );
+                let entry = Compared { value, old: before(name), unchanged: same_above };
+                self.node(below, values, entry, &format!("{path}[{name}]"));
             }
         }
     }
@@ -167,9 +171,10 @@ impl Evaluation {
         &mut self,
         branch: &RuleNode,
         schema: &Schema,
-        (items, old, unchanged): (&[Json], Option<&Json>, bool),
+        compared: Compared<'_, [Json], Json>,
         path: &str,
     ) {
+        let Compared { value: items, old, unchanged } = compared;
         let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
         let before = old.and_then(Json::as_array).map_or(&[][..], Array::as_slice);
         let mut places = None;
@@ -189,7 +194,7 @@ impl Evaluation {
                 }
                 _ => None,
             };
-            self.node(below, node, (value, old, unchanged), &format!("{path}[{index}]"));
+            self.node(below, node, Compared { value, old, unchanged }, &format!("{path}[{index}]"));
         }
     }
 

@@ -97,8 +97,7 @@ impl Discovery {
 
     /// `/api`
     pub(crate) fn core(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
-        let views = (Views::Discovery, RouterTypes::Objects);
-        self.list(asked, true, views, |groups| {
+        self.list(asked, true, Views::Discovery, RouterTypes::Objects, |groups| {
             legacy::core(groups, asked.header(http::header::HOST))
         })
     }
@@ -107,14 +106,15 @@ impl Discovery {
     pub(crate) fn groups(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
         // kube-apiserver mounts the aggregated handler at the exact path.
         let views = if asked.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(asked, false, (views, RouterTypes::None), legacy::groups)
+        self.list(asked, false, views, RouterTypes::None, legacy::groups)
     }
 
     fn list(
         &self,
         asked: Asked<'_>,
         core: bool,
-        (views, router): (Views, RouterTypes),
+        views: Views,
+        router: RouterTypes,
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });

@@ -343,7 +343,8 @@ impl Elections {
     }
 
     /// Makes the choice the holder, or, while another one holds the lease, the preferred holder.
-    async fn elect(&self, (namespace, name): &LeaseKey, choice: &Choice) -> Result<(), Failure> {
+    async fn elect(&self, key: &LeaseKey, choice: &Choice) -> Result<(), Failure> {
+        let (namespace, name) = key;
         let now = rfc3339_micros(SystemTime::now());
         let given = |lease: &mut Document| {
             if let Some(holder) = &choice.holder {
@@ -353,7 +354,7 @@ impl Elections {
             lease.set(&["spec", "leaseDurationSeconds"], LEASE_SECONDS);
             lease.set(&["spec", "renewTime"], now.as_str());
         };
-        let Some(held) = self.held.get(&(namespace.clone(), name.clone())) else {
+        let Some(held) = self.held.get(key) else {
             let mut lease = Document::from_value(json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",

@@ -6,7 +6,7 @@
 
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_flow::{BudgetCaller, BudgetGrant, Share, too_many};
+use ferrokube_flow::{BudgetCaller, BudgetGrant, QueueLimit, Share, too_many};
 use http::{Uri, Version};
 
 /// Of all users together; of one no more than are left free for others.
@@ -59,7 +59,7 @@ fn texts(texts: &[String]) -> usize {
 impl Default for Watchers {
     fn default() -> Self {
         // Nobody waits for room: watches end when their clients please.
-        let share = |bytes| Share::new(bytes, (0, 0));
+        let share = |bytes| Share::new(bytes, QueueLimit::NONE);
         Self { users: share(USER_BYTES), components: share(COMPONENT_BYTES) }
     }
 }

@@ -97,8 +97,8 @@ async fn link(
         cut_off.as_ref().is_some_and(|(member, id)| *member == to || *id == from)
     };
     tokio::join!(
-        pump((from_caller, to_member), head, cut_off.subscribe(), is_cut),
-        pump((from_member, to_caller), Vec::new(), cut_off.subscribe(), is_cut),
+        pump(from_caller, to_member, head, cut_off.subscribe(), is_cut),
+        pump(from_member, to_caller, Vec::new(), cut_off.subscribe(), is_cut),
     );
 }
 
@@ -121,7 +121,8 @@ fn sender(head: &[u8]) -> String {
 }
 
 async fn pump(
-    (mut from, mut to): (OwnedReadHalf, OwnedWriteHalf),
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
     mut kept: Vec<u8>,
     mut cut_off: watch::Receiver<CutOff>,
     is_cut: impl Fn(&CutOff) -> bool,

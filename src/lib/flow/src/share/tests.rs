@@ -10,6 +10,10 @@ fn named(id: u64) -> BudgetCaller {
     BudgetCaller { id, is_anonymous: false }
 }
 
+fn queue(per_caller: usize, total: usize) -> QueueLimit {
+    QueueLimit { per_caller, total }
+}
+
 fn anonymous(id: u64) -> BudgetCaller {
     BudgetCaller { id, is_anonymous: true }
 }
@@ -21,7 +25,7 @@ fn greedy(share: &Share, caller: BudgetCaller) -> Vec<BudgetGrant> {
 
 #[test]
 fn a_newcomer_finds_room() {
-    let share = Share::new(120, (0, 0));
+    let share = Share::new(120, QueueLimit::NONE);
     let held: Vec<Vec<BudgetGrant>> = (1..=5).map(|id| greedy(&share, named(id))).collect();
     let counts: Vec<usize> = held.iter().map(Vec::len).collect();
     assert_eq!(counts, [60, 30, 15, 7, 4]);
@@ -32,7 +36,7 @@ fn a_newcomer_finds_room() {
 
 #[test]
 fn greedy_callers_end_with_equal_parts() {
-    let share = Share::new(120, (0, 0));
+    let share = Share::new(120, QueueLimit::NONE);
     let mut held: Vec<Vec<BudgetGrant>> = (0..5).map(|_| Vec::new()).collect();
     for round in 0..1000_usize {
         for (id, grants) in held.iter_mut().enumerate() {
@@ -51,7 +55,7 @@ fn greedy_callers_end_with_equal_parts() {
 
 #[test]
 fn a_budget_of_one_can_be_taken() {
-    let share = Share::new(1, (0, 0));
+    let share = Share::new(1, QueueLimit::NONE);
     let grant = share.try_take(named(1), 1).unwrap();
     assert!(share.try_take(named(2), 1).is_none());
     drop(grant);
@@ -61,7 +65,7 @@ fn a_budget_of_one_can_be_taken() {
 
 #[test]
 fn anonymous_callers_count_as_one_for_others() {
-    let share = Share::new(120, (0, 0));
+    let share = Share::new(120, QueueLimit::NONE);
     let crowd: Vec<BudgetGrant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
     assert_eq!(crowd.len(), 60);
     assert_eq!(greedy(&share, named(5000)).len(), 30);
@@ -73,7 +77,7 @@ fn anonymous_callers_count_as_one_for_others() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_served_by_least_held_then_by_arrival() {
-    let share = Share::new(4, (10, 20));
+    let share = Share::new(4, queue(10, 20));
     let mut held = greedy(&share, named(1));
     let other = share.try_take(named(2), 2).unwrap();
     assert_eq!((held.len(), share.usage()), (2, (4, 0)));
@@ -107,7 +111,7 @@ async fn waiters_are_served_by_least_held_then_by_arrival() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_bounded_in_time_and_number() {
-    let share = Share::new(1, (2, 3));
+    let share = Share::new(1, queue(2, 3));
     let _grant = share.try_take(named(1), 1).unwrap();
     let mut waiting: Vec<_> =
         [1, 1, 2].map(|id| Box::pin(share.take(named(id), 1, PATIENCE))).into();
@@ -125,7 +129,7 @@ async fn waiting_is_bounded_in_time_and_number() {
 
 #[tokio::test]
 async fn a_grant_to_a_dropped_waiter_is_returned() {
-    let share = Share::new(1, (2, 3));
+    let share = Share::new(1, queue(2, 3));
     let grant = share.try_take(named(1), 1).unwrap();
     let mut waiting = Box::pin(share.take(named(2), 1, PATIENCE));
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -138,7 +142,7 @@ async fn a_grant_to_a_dropped_waiter_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn loans_grow_within_the_limit() {
-    let share = Share::new(100, (2, 3));
+    let share = Share::new(100, queue(2, 3));
     let mut grant = share.lend(named(1), 10, PATIENCE).await.unwrap();
     assert_eq!(grant.grow(30, PATIENCE).await, Ok(()));
     assert_eq!(grant.grow(30, PATIENCE).await, Err(Full));
@@ -153,7 +157,7 @@ async fn loans_grow_within_the_limit() {
 
 #[tokio::test]
 async fn small_amounts_bypass_waiters_for_more() {
-    let share = Share::with_bypass(100, (2, 3), 5);
+    let share = Share::with_bypass(100, queue(2, 3), 5);
     let _held = share.try_take(named(1), 30).unwrap();
     let mut much = Box::pin(share.take(named(2), 80, PATIENCE));
     assert!(much.as_mut().now_or_never().is_none());
@@ -163,7 +167,7 @@ async fn small_amounts_bypass_waiters_for_more() {
 
 #[tokio::test]
 async fn anonymous_callers_at_their_limit_block_nobody() {
-    let share = Share::new(120, (10, 100));
+    let share = Share::new(120, queue(10, 100));
     let _crowd: Vec<BudgetGrant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
     let mut waits = Box::pin(share.take(anonymous(2000), 1, PATIENCE));
     assert!(waits.as_mut().now_or_never().is_none());
@@ -181,7 +185,7 @@ async fn anonymous_callers_at_their_limit_block_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn loans_are_called_back_from_the_caller_that_holds_most() {
-    let share = Share::with_bypass(100, (10, 20), 10);
+    let share = Share::with_bypass(100, queue(10, 20), 10);
     let mut fat = [
         share.lend(named(1), 20, PATIENCE).await.unwrap(),
         share.lend(named(1), 12, PATIENCE).await.unwrap(),
@@ -210,7 +214,7 @@ async fn loans_are_called_back_from_the_caller_that_holds_most() {
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
-    let share = Share::with_bypass(100, (10, 20), 10);
+    let share = Share::with_bypass(100, queue(10, 20), 10);
     let mut loans = [
         share.lend(named(1), 25, PATIENCE).await.unwrap(),
         share.lend(named(1), 25, PATIENCE).await.unwrap(),
@@ -233,7 +237,7 @@ async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
 proptest! {
     #[test]
     fn sums_hold_for_any_operations(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..7), 1..200)) {
-        let share = Share::new(20, (4, 10));
+        let share = Share::new(20, queue(4, 10));
         let mut grants: Vec<BudgetGrant> = Vec::new();
         let mut loans: Vec<Loan> = Vec::new();
         let mut waiting = Vec::new();

@@ -43,7 +43,7 @@ pub(crate) async fn run(
         changes.mark_unchanged();
         let pods = wanted.borrow_and_update().clone();
         if let Some(existing) = listed.all() {
-            match sync(client, node, &owner, (&pods, &existing), board).await {
+            match sync(client, node, &owner, &pods, &existing, board).await {
                 Ok(()) => _ = outage.works(),
                 Err(error) => _ = outage.failed(&error),
             }
@@ -61,7 +61,8 @@ async fn sync(
     client: &Client,
     node: &str,
     owner: &OwnerReference,
-    (wanted, existing): (&[NodePod], &[Arc<Pod>]),
+    wanted: &[NodePod],
+    existing: &[Arc<Pod>],
     board: &StatusBoard,
 ) -> Result<(), kube::Error> {
     let mirrored = |pod: &Pod| pod.metadata.annotations.as_ref()?.get(MIRROR).cloned();

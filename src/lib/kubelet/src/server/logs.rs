@@ -118,7 +118,9 @@ fn container_id(
 impl KubeletHandler {
     pub(super) async fn logs(
         &self,
-        (namespace, name, container): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+        container: &str,
         options: LogOptions,
     ) -> Result<Response, ServerFailure> {
         let place = Arc::clone(&self.streams).try_acquire_owned();

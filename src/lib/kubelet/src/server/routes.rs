@@ -3,7 +3,7 @@
 use super::KubeletHandler;
 use super::access::NeededRight;
 use super::logs;
-use super::streams::StreamKind;
+use super::streams::{PodPath, StreamKind};
 use ferrokube_relay::{DelegationError, query_pairs};
 use ferrokube_serve::{CloseConnection, Request, Response, full};
 use ferrokube_trace::TraceContext;
@@ -115,20 +115,20 @@ impl KubeletHandler {
             }
             ["containerLogs", namespace, pod, container] if is_get => {
                 let options = logs::LogOptions::read(&query)?;
-                self.logs((namespace, pod, container), options).await
+                self.logs(namespace, pod, container, options).await
             }
             ["exec", namespace, pod, rest @ .., container] if is_get_or_post && rest.len() < 2 => {
-                let pod = (*namespace, *pod, rest.first().copied());
+                let pod = PodPath { namespace, name: pod, uid: rest.first().copied() };
                 self.stream(request, pod, &StreamKind::exec(container, &query)?).await
             }
             ["attach", namespace, pod, rest @ .., container]
                 if is_get_or_post && rest.len() < 2 =>
             {
-                let pod = (*namespace, *pod, rest.first().copied());
+                let pod = PodPath { namespace, name: pod, uid: rest.first().copied() };
                 self.stream(request, pod, &StreamKind::attach(container, &query)?).await
             }
             ["portForward", namespace, pod, rest @ ..] if is_get_or_post && rest.len() < 2 => {
-                let pod = (*namespace, *pod, rest.first().copied());
+                let pod = PodPath { namespace, name: pod, uid: rest.first().copied() };
                 self.stream(request, pod, &StreamKind::ports(&query)?).await
             }
             ["healthz" | "pods" | "metrics"]

@@ -59,6 +59,14 @@ impl StreamKind {
     }
 }
 
+/// The pod in a request's path.
+pub(super) struct PodPath<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    /// Any pod of that name if `None`.
+    pub(super) uid: Option<&'a str>,
+}
+
 impl WantedStreams {
     fn read(query: &[(String, String)]) -> Result<Self, ServerFailure> {
         let has = |wanted: &str| query.iter().any(|(name, value)| name == wanted && value == "1");
@@ -78,7 +86,7 @@ impl KubeletHandler {
     pub(super) async fn stream(
         &self,
         mut request: Request,
-        (namespace, name, uid): (&str, &str, Option<&str>),
+        pod: PodPath<'_>,
         kind: &StreamKind,
     ) -> Result<Response, ServerFailure> {
         let protocol = upgrade_protocol(request.headers());
@@ -88,7 +96,7 @@ impl KubeletHandler {
         };
         let place = Arc::clone(&self.streams).try_acquire_owned();
         let place = place.map_err(|_| ServerFailure::Full)?;
-        let pod = self.served.find(namespace, name, uid);
+        let pod = self.served.find(pod.namespace, pod.name, pod.uid);
         let pod = pod.ok_or_else(|| ServerFailure::NotFound("pod does not exist".to_owned()))?;
         let url = self.streaming_url(&pod, kind).await?;
         let (uri, socket) = connect(&url).await?;

@@ -192,7 +192,7 @@ impl Scan<'_> {
                 let file = self.open(&segment.path)?;
                 Lookup {
                     path: segment.path.clone(),
-                    frames: FrameReader::for_lookups(file, (at, segment.len), segment.key),
+                    frames: FrameReader::for_lookups(file, at..segment.len, segment.key),
                     passed: revision - 1,
                 }
             }
@@ -212,7 +212,7 @@ impl Scan<'_> {
         for segment in segments.iter().filter(|segment| segment.last > after) {
             let file = self.open(&segment.path)?;
             let mut frames =
-                FrameReader::new(&*file, (segment.seek(after), segment.len), segment.key, None);
+                FrameReader::new(&*file, segment.seek(after)..segment.len, segment.key, None);
             while let Some(frame) =
                 frames.next().map_err(|problem| describe(&segment.path, problem))?
             {

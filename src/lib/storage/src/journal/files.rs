@@ -326,7 +326,7 @@ fn whole_frames(file: &Arc<dyn File>, path: &Path, acknowledged: u64) -> Result<
             }
             Err(FrameProblem::Bad { offset, what, header: found }) => {
                 let is_torn = offset >= acknowledged
-                    && frame_reader::is_torn(&**file, (offset, len), header.key, found)
+                    && frame_reader::is_torn(&**file, offset..len, header.key, found)
                         .map_err(io_error("read", path))?;
                 return if is_torn { Ok(offset) } else { Err(damaged(offset, &what)) };
             }

@@ -4,7 +4,7 @@
 use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, FrameKey, Ops, SEGMENT_HEADER};
 use crate::journal::io::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 /// Read-ahead of sequential scans.
@@ -67,18 +67,19 @@ pub(crate) struct FrameReader<F> {
 }
 
 impl<F: Deref<Target = dyn File>> FrameReader<F> {
-    pub(crate) fn new(file: F, (at, end): (u64, u64), key: FrameKey, chain: Option<u64>) -> Self {
+    pub(crate) fn new(file: F, range: Range<u64>, key: FrameKey, chain: Option<u64>) -> Self {
+        let Range { start: at, end } = range;
         Self { file, at, end, key, chain, window: Vec::new(), window_at: at, window_len: WINDOW }
     }
 
     /// A reader for random access.
-    pub(crate) fn for_lookups(file: F, (at, end): (u64, u64), key: FrameKey) -> Self {
-        Self { window_len: LOOKUP_WINDOW, ..Self::new(file, (at, end), key, None) }
+    pub(crate) fn for_lookups(file: F, range: Range<u64>, key: FrameKey) -> Self {
+        Self { window_len: LOOKUP_WINDOW, ..Self::new(file, range, key, None) }
     }
 
     /// A reader for all frames of a segment.
     pub(crate) fn whole(file: F, end: u64, key: FrameKey, chain: u64) -> Self {
-        Self::new(file, (SEGMENT_HEADER as u64, end), key, Some(chain))
+        Self::new(file, SEGMENT_HEADER as u64..end, key, Some(chain))
     }
 
     /// Offset of the next frame. Everything before it was verified.
@@ -158,7 +159,7 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
     }
 }
 
-/// Whether the bytes from `offset` to the end of the last segment are an incomplete write rather
+/// Whether the bytes in `range`, up to the end of the last segment, are an incomplete write rather
 /// than damage.
 ///
 /// At most one write is unsynced at any time, and it appends. A power cut leaves it cut short, or
@@ -166,11 +167,12 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
 /// checksum mismatch means damage to a batch that may have been acknowledged.
 pub(crate) fn is_torn(
     file: &dyn File,
-    (offset, end): (u64, u64),
+    range: Range<u64>,
     key: FrameKey,
     header: Option<FrameHeader>,
 ) -> io::Result<bool> {
-    let tail = usize::try_from(end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let offset = range.start;
+    let tail = usize::try_from(range.end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; tail];
     let got = file.read_at(offset, &mut bytes)?;
     bytes.truncate(got);

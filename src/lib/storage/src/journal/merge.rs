@@ -132,7 +132,7 @@ impl Merge {
         let Some(last) = groups.last().cloned() else { return Ok(()) };
         let mut outcome = Ok(());
         if self.old.logs > 0 || self.is_worthwhile(&last, &found) {
-            self.rewrite(&last, |output| self.copy(output, (&last, &found, last.start)))?;
+            self.rewrite(&last, |output| self.copy(output, &last, &found, last.start))?;
         }
         // Files before this index hold no replaced values.
         let mut clean = 0;
@@ -140,7 +140,7 @@ impl Merge {
             let is_whole = clean == group.start;
             if self.is_worthwhile(group, &found) {
                 let dirty = if is_whole { 0 } else { group.start };
-                match self.rewrite(group, |output| self.copy(output, (group, &found, dirty))) {
+                match self.rewrite(group, |output| self.copy(output, group, &found, dirty)) {
                     // Smaller groups may still fit.
                     Err(error @ MergeError::Later(_)) => {
                         outcome = Err(error);
@@ -245,7 +245,7 @@ impl Merge {
             .open(&segment.path)
             .map_err(|error| self.unopened(segment, &error))?;
         let mut frames =
-            FrameReader::new(&*file, (SEGMENT_HEADER as u64, segment.len), segment.key, None);
+            FrameReader::new(&*file, SEGMENT_HEADER as u64..segment.len, segment.key, None);
         loop {
             self.step();
             if self.cancelled.load(Ordering::Relaxed) {
@@ -367,7 +367,9 @@ impl Merge {
     fn copy(
         &self,
         output: &mut BaseOutput<'_>,
-        (group, found, dirty): (&Range<usize>, &MergeScan, usize),
+        group: &Range<usize>,
+        found: &MergeScan,
+        dirty: usize,
     ) -> Result<(), MergeError> {
         for index in group.clone() {
             self.scan(index, |op| {

@@ -26,6 +26,7 @@ use crate::journal::layout::{BaseRange, Segment, SegmentFiles, SegmentName};
 use crate::journal::manifest::{Acknowledged, LastRun, Manifest};
 use crate::key::{Key, Revision};
 use crate::txn::{Event, Expires};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -581,7 +582,7 @@ impl RecoveryReader<'_> {
                 FrameProblem::Bad { offset, header: found, .. }
                     if may_be_torn
                         && self.is_unacknowledged(first, offset)
-                        && torn(&*file, &path, (offset, len), header.key, found)? =>
+                        && torn(&*file, &path, offset..len, header.key, found)? =>
                 {
                     break Some(offset);
                 }
@@ -678,7 +679,7 @@ fn header_is_torn(file: &dyn File, path: &Path) -> Result<bool, OpenError> {
 fn torn(
     file: &dyn File,
     path: &Path,
-    range: (u64, u64),
+    range: Range<u64>,
     key: frame::FrameKey,
     header: Option<frame::FrameHeader>,
 ) -> Result<bool, OpenError> {

@@ -63,7 +63,8 @@ impl DiskSpace {
         &mut self,
         journal_dir: &JournalDir,
         reserve: Reserve,
-        (bytes, left): (u64, u64),
+        bytes: u64,
+        left: u64,
     ) -> bool {
         let held = match reserve {
             Reserve::Ballast => &mut self.ballast,
@@ -88,7 +89,7 @@ impl Journal {
             (self.writer.len() as u64).max(self.journal_dir.limits.ballast_bytes / 64).max(1);
         loop {
             let has_more =
-                self.space.give_up(&self.journal_dir, Reserve::Ballast, (bytes, self.room()))
+                self.space.give_up(&self.journal_dir, Reserve::Ballast, bytes, self.room())
                     || self.reclaim_all()?
                     || self.give_up_spare(bytes);
             if !has_more {
@@ -129,7 +130,7 @@ impl Journal {
     /// Releases what no merge needs.
     fn give_up_spare(&mut self, bytes: u64) -> bool {
         let largest = self.layout.with(|files| files.largest());
-        self.space.give_up(&self.journal_dir, Reserve::Spare, (bytes, largest))
+        self.space.give_up(&self.journal_dir, Reserve::Spare, bytes, largest)
     }
 
     /// Waits until every replaced byte is regained. Returns false if there is none.
@@ -179,7 +180,8 @@ impl Journal {
                         && self.space.give_up(
                             &self.journal_dir,
                             Reserve::Ballast,
-                            (self.room() / 4, 0),
+                            self.room() / 4,
+                            0,
                         ) => {}
                 outcome => return outcome,
             }

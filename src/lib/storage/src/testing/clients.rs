@@ -1,6 +1,6 @@
 //! Clients of several stores, whose doings a [`ClientRecorder`] notes.
 
-use super::judge::{Acknowledgement, ClientRecorder, JudgedEvent, WatchRecord};
+use super::judge::{Acknowledgement, ClientRecorder, JudgedEvent, JudgedWrite, WatchRecord};
 use super::{Dice, commit, delete, key, text, write};
 use crate::{CommitError, Guard, Key, Prefix, Revision, Store, Txn, WatchError};
 use std::sync::Arc;
@@ -89,7 +89,8 @@ impl RunningClients {
             let (began, text) = (self.recorder.now(), format!("last-{number}"));
             let outcome = commit(&self.stores[0], write(&object, &text)).await;
             let outcome = acknowledgement(outcome.map(|done| done.revision).as_ref());
-            self.recorder.write((0, began), &object, Some(text), None, outcome);
+            let done = JudgedWrite { text: Some(text), guard: None, outcome };
+            self.recorder.write(0, began, &object, done);
             if let Acknowledgement::Written(revision) = outcome {
                 return revision;
             }
@@ -162,7 +163,12 @@ impl StoreClient {
         };
         let outcome = ticket.committed().await.map(|done| done.revision);
         let outcome = acknowledgement(outcome.as_ref());
-        self.recorder.write((*index, began), object, value, head, outcome);
+        self.recorder.write(
+            *index,
+            began,
+            object,
+            JudgedWrite { text: value, guard: head, outcome },
+        );
     }
 }
 

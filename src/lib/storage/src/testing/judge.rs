@@ -75,6 +75,17 @@ enum Act {
     Write { text: Option<String>, guard: Option<Revision>, outcome: Acknowledgement },
 }
 
+/// What a client wrote.
+#[derive(Clone, Debug)]
+pub struct JudgedWrite {
+    /// A text that no other write has; `None`: a delete.
+    pub text: Option<String>,
+    /// The revision that guards it; `None`: the absence of the key.
+    pub guard: Option<Revision>,
+    /// What the store said.
+    pub outcome: Acknowledgement,
+}
+
 /// What a client did, between two moments.
 #[derive(Clone, Debug)]
 struct ClientOperation {
@@ -123,14 +134,8 @@ impl ClientRecorder {
     }
 
     /// Notes a write that began at a moment and ends now.
-    pub fn write(
-        &self,
-        (store, began): (usize, u64),
-        key: &Key,
-        text: Option<String>,
-        guard: Option<Revision>,
-        outcome: Acknowledgement,
-    ) {
+    pub fn write(&self, store: usize, began: u64, key: &Key, write: JudgedWrite) {
+        let JudgedWrite { text, guard, outcome } = write;
         self.note(store, began, key, Act::Write { text, guard, outcome });
     }
 

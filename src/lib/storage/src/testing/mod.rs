@@ -16,7 +16,9 @@ mod suite;
 pub use clients::{ClientLoad, RunningClients};
 pub use clock::ManualClock;
 pub use failpoint::{Failpoint, FailpointDisk};
-pub use judge::{Acknowledgement, ClientRecorder, JudgedEvent, SeenValue, WatchRecord};
+pub use judge::{
+    Acknowledgement, ClientRecorder, JudgedEvent, JudgedWrite, SeenValue, WatchRecord,
+};
 pub use model::{Model, check_present, check_store};
 pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};

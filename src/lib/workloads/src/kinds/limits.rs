@@ -72,37 +72,34 @@ struct Order {
     place: &'static str,
     /// The field whose amount the error shows.
     shown: &'static str,
-    /// Names of both in the message.
-    names: (&'static str, &'static str),
+    /// `low` in the message.
+    low_name: &'static str,
+    high_name: &'static str,
 }
 
-const fn order(
-    (low, high): (&'static str, &'static str),
-    (place, shown): (&'static str, &'static str),
-    names: (&'static str, &'static str),
-) -> Order {
-    Order { low, high, place, shown, names }
+impl Order {
+    /// With the lower one as the field of the error, and the names of the fields in the message.
+    const fn of(low: &'static str, high: &'static str) -> Self {
+        Self { low, high, place: low, shown: low, low_name: low, high_name: high }
+    }
 }
 
 const ORDERS: [Order; 6] = [
-    order(("min", "max"), ("min", "min"), ("min", "max")),
-    order(
-        ("min", "defaultRequest"),
-        ("defaultRequest", "defaultRequest"),
-        ("min", "default request"),
-    ),
-    order(
-        ("defaultRequest", "max"),
-        ("defaultRequest", "defaultRequest"),
-        ("default request", "max"),
-    ),
-    order(
-        ("defaultRequest", "default"),
-        ("defaultRequest", "defaultRequest"),
-        ("default request", "default limit"),
-    ),
-    order(("min", "default"), ("default", "min"), ("min", "default")),
-    order(("default", "max"), ("default", "max"), ("default", "max")),
+    Order::of("min", "max"),
+    Order {
+        place: "defaultRequest",
+        shown: "defaultRequest",
+        high_name: "default request",
+        ..Order::of("min", "defaultRequest")
+    },
+    Order { low_name: "default request", ..Order::of("defaultRequest", "max") },
+    Order {
+        low_name: "default request",
+        high_name: "default limit",
+        ..Order::of("defaultRequest", "default")
+    },
+    Order { place: "default", ..Order::of("min", "default") },
+    Order { shown: "max", ..Order::of("default", "max") },
 ];
 
 /// The bounds of each resource must be in order.
@@ -157,9 +154,9 @@ fn of_resource(item: &Value, name: &str, path: FieldPath<'_>, errors: &mut Field
             let shown = if order.shown == order.low { &low } else { &high };
             let why = format!(
                 "{} value {} is greater than {} value {}",
-                order.names.0,
+                order.low_name,
                 low.canonical(),
-                order.names.1,
+                order.high_name,
                 high.canonical()
             );
             let field = path.field(order.place);

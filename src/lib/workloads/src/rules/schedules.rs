@@ -3,6 +3,7 @@
 use super::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
 use ferrokube_apimachinery::document::Value;
+use std::ops::RangeInclusive;
 
 const MACROS: [&str; 8] =
     ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly", "@every"];
@@ -41,7 +42,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
 
 /// A schedule in cron format: macros, or five fields of numbers and names.
 fn cron(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    const BOUNDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
+    const BOUNDS: [RangeInclusive<u32>; 5] = [0..=59, 0..=23, 1..=31, 1..=12, 0..=6];
     let text = it.text();
     if text.is_empty() {
         return;
@@ -67,18 +68,18 @@ fn cron(it: &RuledField<'_>, errors: &mut FieldErrors) {
         let why = format!("expected exactly 5 fields, found {}: [{shown}]", fields.len());
         return errors.invalid(it.path, text, &why);
     }
-    let wrong = fields.iter().zip(BOUNDS).find(|(field, bounds)| !is_cron_field(field, *bounds));
+    let wrong = fields.iter().zip(BOUNDS).find(|(field, bounds)| !is_cron_field(field, bounds));
     if let Some((field, _)) = wrong {
         errors.invalid(it.path, text, &format!("failed to parse {field}"));
     }
 }
 
-fn is_cron_field(field: &str, (first, last): (u32, u32)) -> bool {
+fn is_cron_field(field: &str, bounds: &RangeInclusive<u32>) -> bool {
     let value = |text: &str| match text.parse::<u32>() {
         Ok(number) => Some(number),
         Err(_) => cron_name(text),
     };
-    let fits = |number: u32| (first..=last).contains(&number);
+    let fits = |number: u32| bounds.contains(&number);
     field.split(',').all(|part| {
         let (range, step) = part.split_once('/').unwrap_or((part, "1"));
         let stepped = step.parse::<u32>().is_ok_and(|step| step > 0);

@@ -27,29 +27,35 @@ pub(super) static SCHEMAS: LazyLock<Vec<MaintainedObject>> = LazyLock::new(|| {
     let probing = json!({"subjects": everyone(), "nonResourceRules": probes});
     let one = |subject: Value| json!([subject]);
     vec![
-        mandatory(schema("exempt", ("exempt", 1, ""), all_of(masters))),
-        suggested(schema("probes", ("exempt", 2, ""), probing)),
-        suggested(schema("system-leader-election", ("leader-election", 100, "ByUser"), election)),
-        suggested(schema("system-node-high", ("node-high", 400, "ByUser"), node_high)),
-        suggested(schema("system-nodes", ("system", 500, "ByUser"), all_of(nodes()))),
+        mandatory(schema("exempt", "exempt", 1, "", all_of(masters))),
+        suggested(schema("probes", "exempt", 2, "", probing)),
+        suggested(schema("system-leader-election", "leader-election", 100, "ByUser", election)),
+        suggested(schema("system-node-high", "node-high", 400, "ByUser", node_high)),
+        suggested(schema("system-nodes", "system", 500, "ByUser", all_of(nodes()))),
         suggested(schema(
             "kube-controller-manager",
-            ("workload-high", 800, "ByNamespace"),
+            "workload-high",
+            800,
+            "ByNamespace",
             all_of(one(manager)),
         )),
         suggested(schema(
             "kube-scheduler",
-            ("workload-high", 800, "ByNamespace"),
+            "workload-high",
+            800,
+            "ByNamespace",
             all_of(one(scheduler)),
         )),
         suggested(schema(
             "kube-system-service-accounts",
-            ("workload-high", 900, "ByNamespace"),
+            "workload-high",
+            900,
+            "ByNamespace",
             all_of(one(kube_system)),
         )),
-        suggested(schema("service-accounts", ("workload-low", 9000, "ByUser"), all_of(accounts))),
-        suggested(schema("global-default", ("global-default", 9900, "ByUser"), all_of(everyone()))),
-        mandatory(schema("catch-all", ("catch-all", 10_000, "ByUser"), all_of(everyone()))),
+        suggested(schema("service-accounts", "workload-low", 9000, "ByUser", all_of(accounts))),
+        suggested(schema("global-default", "global-default", 9900, "ByUser", all_of(everyone()))),
+        mandatory(schema("catch-all", "catch-all", 10_000, "ByUser", all_of(everyone()))),
     ]
 });
 
@@ -77,9 +83,8 @@ fn all_of(subjects: Value) -> Value {
     })
 }
 
-/// `place`: priority level, precedence, and distinguisher method if not empty.
-fn schema(name: &str, place: (&str, i64, &str), rule: Value) -> Value {
-    let (level, precedence, method) = place;
+/// `level`: the priority level; `method`: how flows are told apart, empty for one flow.
+fn schema(name: &str, level: &str, precedence: i64, method: &str, rule: Value) -> Value {
     let mut spec = json!({
         "priorityLevelConfiguration": {"name": level},
         "matchingPrecedence": precedence,

@@ -43,7 +43,7 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
         errors.invalid(path.field("qosClass"), text(after, "qosClass"), "field is immutable");
     }
     for (list, of) in LISTS {
-        transitions(spec, of, (items(before, list), items(after, list)), path.field(list), errors);
+        transitions(spec, of, items(before, list), items(after, list), path.field(list), errors);
     }
     for (list, of) in LISTS {
         resources::check(spec, of, items(after, list), path.field(list), errors);
@@ -105,7 +105,8 @@ fn restarts(spec: &Value, container: &Value, code: i64) -> bool {
 fn transitions(
     spec: &Value,
     of: &str,
-    (before, after): (&[Value], &[Value]),
+    before: &[Value],
+    after: &[Value],
     list: FieldPath<'_>,
     errors: &mut FieldErrors,
 ) {

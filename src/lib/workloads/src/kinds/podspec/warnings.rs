@@ -138,7 +138,7 @@ fn ports(spec: &Value, path: FieldPath<'_>, out: &mut Warnings) {
             let key = (number(port, "containerPort"), text(port, "protocol"));
             let known = all.entry(key).or_default();
             for (other_place, other) in known.iter().take(8) {
-                overlap(port, (other, other_place), place, out);
+                overlap(port, other, other_place, place, out);
             }
             known.push((place.to_string(), port));
             let name = text(port, "name");
@@ -170,7 +170,8 @@ fn host_ip(port: &Value, place: FieldPath<'_>, out: &mut Warnings) {
 
 fn overlap(
     port: &Value,
-    (other, other_place): (&Value, &str),
+    other: &Value,
+    other_place: &str,
     place: FieldPath<'_>,
     out: &mut Warnings,
 ) {
