@@ -50,7 +50,6 @@ const ABSENT: [&str; 27] = [
     "TaintNodesByCondition",
 ];
 
-/// Admission flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Admission")]
 pub(crate) struct AdmissionFlags {

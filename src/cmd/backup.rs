@@ -16,7 +16,6 @@ use std::sync::Arc;
 /// Folder of keys and certificates in a data directory.
 const KEYS: &str = "pki";
 
-/// Flags of `backup`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct BackupFlags {
@@ -47,7 +46,6 @@ enum BackupCommand {
     },
 }
 
-/// Flags of `restore`.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreFlags {
     /// The backup, of which the last one is restored

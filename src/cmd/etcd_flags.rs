@@ -38,7 +38,6 @@ impl From<MediaType> for StorageMediaType {
     }
 }
 
-/// etcd flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "etcd")]
 pub(crate) struct EtcdFlags {

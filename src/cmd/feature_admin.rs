@@ -55,7 +55,6 @@ pub(crate) struct FeatureAdminFlags {
     command: AdminSubcommand,
 }
 
-/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
     /// For people

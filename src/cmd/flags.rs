@@ -115,7 +115,6 @@ impl FeatureFlags {
     }
 }
 
-/// Flags of the Feature API.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Features")]
 pub(crate) struct FeatureApiFlags {

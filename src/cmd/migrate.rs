@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
-/// Flags of `migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateFlags {
     /// Where the state is: a data directory, or etcd://HOST:PORT,HOST:PORT
@@ -45,7 +44,6 @@ pub(crate) struct MigrateFlags {
     profile: Profile,
 }
 
-/// An end of a migration.
 #[derive(Clone, Debug)]
 enum MigrationEnd {
     Directory(PathBuf),

@@ -26,7 +26,6 @@ fn service_range(text: &str) -> Result<IpAddr, String> {
 }
 
 impl ServiceFlags {
-    /// Address of the Service.
     fn service_address(&self) -> IpAddr {
         let first = self.service_cluster_ip_range.first();
         first.copied().unwrap_or(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))

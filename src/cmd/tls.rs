@@ -3,7 +3,6 @@
 use clap::Args;
 use ferrokube_serve::TlsPolicy;
 
-/// TLS flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsFlags {

@@ -40,7 +40,6 @@ pub(crate) struct TraceFlags {
     json: bool,
 }
 
-/// A requested object.
 struct RequestedObject<'a> {
     kind: &'a str,
     name: &'a str,

@@ -1,4 +1,5 @@
-//! Language and names: no banned phrases, no type name with two meanings.
+//! Language and names: no banned phrases, no type name with two meanings, no comment that only
+//! repeats a name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,6 +147,78 @@ fn no_rename_has_changed_prose() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Words that add nothing to a name.
+const FILLERS: &[&str] = &[
+    "a", "an", "and", "as", "by", "for", "from", "in", "is", "it", "its", "of", "on", "one", "or",
+    "that", "the", "this", "to", "with",
+];
+
+/// Lower-case words of a text or an identifier, singular.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for letter in text.chars() {
+        if !letter.is_alphanumeric() || letter.is_uppercase() && before.is_lowercase() {
+            words.push(String::new());
+        }
+        if letter.is_alphanumeric() {
+            words.last_mut().expect("never empty").push(letter.to_ascii_lowercase());
+        }
+        before = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    let singular = |word: String| match word.strip_suffix('s') {
+        Some(one) if word.len() > 3 && !one.ends_with('s') => one.to_owned(),
+        _ => word,
+    };
+    words.into_iter().map(singular).collect()
+}
+
+/// Doc sentences whose words are all in the line of the item below, as `line number: comment`.
+/// Texts of flags end without a full stop; the spelling of a word of the API is in backticks.
+fn echoes(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let docs = lines[at..].iter().take_while(|line| line.starts_with("///")).count();
+        if docs == 0 {
+            at += 1;
+            continue;
+        }
+        let doc = lines[at..at + docs].iter().map(|line| prose(line)).collect::<Vec<_>>().join(" ");
+        let item = lines[at + docs..].iter().find(|line| !line.starts_with(['#', ')', ']']));
+        let item = item.map_or("", |item| item.split(['{', '=']).next().unwrap_or_default());
+        let known = words(item);
+        let said = words(&doc).into_iter().filter(|word| !FILLERS.contains(&word.as_str()));
+        let said: Vec<String> = said.collect();
+        let is_sentence = doc.ends_with('.') && !(doc.starts_with('`') && doc.ends_with("`."));
+        if is_sentence && !said.is_empty() && said.iter().all(|word| known.contains(word)) {
+            found.push(format!("{}: {doc}", at + 1));
+        }
+        at += docs;
+    }
+    found
+}
+
+#[test]
+fn comments_say_more_than_the_name() {
+    let is_shipped = |file: &&CleanFile| {
+        file.name.starts_with("src/")
+            && file.name.ends_with(".rs")
+            && !file.name.contains("/tests/")
+            && !file.name.ends_with("/tests.rs")
+    };
+    let found: Vec<String> = clean_files()
+        .iter()
+        .filter(is_shipped)
+        .flat_map(|file| {
+            echoes(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))
+        })
+        .collect();
+    assert!(found.is_empty(), "say unit, range, invariant or reason, or nothing: {found:#?}");
+}
+
 #[test]
 fn reworked_files_have_no_banned_phrases() {
     let found: Vec<String> = clean_files()
@@ -191,6 +264,13 @@ fn the_checks_find_violations_only() {
     assert_eq!(declared_type("    pub(crate) struct Row<'a> {"), Some("Row"));
     assert_eq!(declared_type("pub enum Kind {"), Some("Kind"));
     assert_eq!(declared_type("let structure = 1;"), None);
+    assert_eq!(echoes("/// The group.\n#[serde(default)]\npub api_group: String,").len(), 1);
+    assert_eq!(echoes("/// Labels of a pod.\nfn pod_label(&self) -> u8 {").len(), 1);
+    assert_eq!(echoes("/// `pods`.\nPods,\n/// Group, empty for core.\ngroup: String,").len(), 0);
+    assert_eq!(
+        echoes("/// Group\n#[arg(long)]\ngroup: String,\n/// Max 5 pods.\npods: u8").len(),
+        0
+    );
     let renamed = "/// HeldSnapshot snapshots.\nconst MAX: u8 = 1;\nstruct HeldSnapshot;";
     assert_eq!(misplaced_types(renamed).len(), 1);
     assert_eq!(misplaced_types(&renamed.replace("HeldSnapshot s", "Held s")).len(), 0);

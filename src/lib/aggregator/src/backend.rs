@@ -42,7 +42,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was authenticated and authorized, to be answered by an aggregated server.
 pub struct DelegatedRequest<'a> {
-    /// Method.
+    /// As authorized.
     pub method: Method,
     /// The decoded path that was authorized.
     pub path: &'a str,

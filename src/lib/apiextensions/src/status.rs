@@ -9,7 +9,6 @@ use std::time::SystemTime;
 /// Annotation that approves a definition in a protected group (`*.k8s.io`, `*.kubernetes.io`).
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// Inputs of the status.
 pub(super) struct StatusInput<'a> {
     pub(super) object: &'a Document,
     pub(super) decided: &'a NameDecision,

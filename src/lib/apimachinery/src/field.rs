@@ -316,7 +316,7 @@ impl FieldError {
         )
     }
 
-    /// A duplicate value.
+    /// `FieldValueDuplicate`: another item of the list has this value.
     pub fn duplicate(field: impl Into<String>, value: impl Shown) -> Self {
         Self::new(FieldReason::Duplicate, field, format!("Duplicate value: {}", value.shown()))
     }

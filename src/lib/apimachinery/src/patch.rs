@@ -7,7 +7,7 @@ mod pointer;
 use crate::document::{Map, Value};
 pub use json_patch::json_patch;
 
-/// Operations in one JSON patch.
+/// As in kube-apiserver.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
 /// Bytes of JSON copied by all `copy` operations of a patch.

@@ -32,7 +32,7 @@ pub enum Value {
     Bool(bool),
     /// An integer of 64 bits, or a float.
     Number(Number),
-    /// A string.
+    /// UTF-8, without escapes.
     String(Text),
     /// A list.
     Array(Array),
@@ -91,7 +91,7 @@ impl Value {
         if let Self::Bool(value) = self { Some(*value) } else { None }
     }
 
-    /// The number.
+    /// `None` for other types, also for a string of digits.
     pub fn as_number(&self) -> Option<&Number> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
@@ -126,7 +126,7 @@ impl Value {
         if let Self::Array(items) = self { Some(items) } else { None }
     }
 
-    /// The map.
+    /// `None` for other types.
     pub fn as_object(&self) -> Option<&Map> {
         if let Self::Object(map) = self { Some(map) } else { None }
     }

@@ -78,7 +78,6 @@ impl BackupDirectory {
         Point::decode(&bytes).ok_or_else(damaged)
     }
 
-    /// The last point.
     pub(crate) fn last(&self) -> Result<Point, BackupError> {
         let is_backup = self.io.list(&self.path).is_ok_and(|names| {
             names.iter().any(|name| name == POINTS) && names.iter().any(|name| name == BLOCKS)
@@ -96,7 +95,6 @@ impl BackupDirectory {
         self.sync(&self.blocks())
     }
 
-    /// Adds a point.
     pub(crate) fn add(&self, point: &Point) -> Result<(), BackupError> {
         let last = self.names()?.last().and_then(|name| name.parse::<u64>().ok()).unwrap_or(0);
         let path = self.points().join(format!("{:012}", last + 1));

@@ -13,7 +13,6 @@ pub(crate) const MAX_POINT_BYTES: u64 = 128 << 20;
 /// Most bytes of all keys and certificates, which a restore holds in memory.
 pub(crate) const MAX_KEYS_BYTES: u64 = 16 << 20;
 
-/// A file of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointFile {
     /// `store/NAME`, or a file of keys relative to the data directory.

@@ -41,7 +41,7 @@ pub struct AdmissionCompiler {
 pub struct ObjectTypes {
     /// Of `object` and `oldObject`.
     pub object: Option<Type>,
-    /// Of `params`.
+    /// From the schema of the kind in `paramKind`.
     pub params: Option<Type>,
 }
 

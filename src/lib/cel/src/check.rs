@@ -48,7 +48,6 @@ pub(crate) struct Checker<'s> {
     mixed: bool,
     /// Malformed macros; they hide all other errors.
     macros: SourceErrors,
-    /// Type errors.
     types: SourceErrors,
     /// Errors that are only reported if there are no type errors.
     late: SourceErrors,

@@ -182,7 +182,6 @@ impl Estimate {
         }
     }
 
-    /// The name of a type.
     pub(crate) fn type_name(sizes: &mut Sizes) -> Self {
         Self::variable(&VariableSize::at(sizes.root()), &Type::Dyn, sizes)
     }

@@ -33,7 +33,6 @@ pub(crate) enum SchemaPosition {
     Declared(Spot),
 }
 
-/// A part of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum ValuePart<'n> {
     /// A field, by its name in the expression.
@@ -64,7 +63,6 @@ impl Sizes {
         self.root.clone()
     }
 
-    /// The place of a part.
     pub(crate) fn below(&self, place: &SchemaPosition, part: ValuePart<'_>) -> SchemaPosition {
         match place {
             SchemaPosition::Computed => self.root(),

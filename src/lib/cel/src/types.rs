@@ -9,7 +9,7 @@ const MAX_DEPTH: usize = 250;
 /// The type name of `self` in errors; kube-apiserver appends a varying number.
 const SELF: &str = "selfType1";
 
-/// A type.
+/// What the checker knows of an expression before evaluation.
 #[derive(Clone, Debug)]
 pub enum Type {
     /// Unknown before evaluation.
@@ -71,7 +71,6 @@ pub(crate) enum DeclaredField<'s> {
     Text,
     /// A resource's metadata.
     Metadata,
-    /// A property of the schema.
     Property(&'s Arc<Schema>),
 }
 

@@ -68,7 +68,7 @@ pub enum Value<'a> {
 pub struct MessageValue<'a> {
     /// `JSONPatch`, `Object` or `Object.FIELD`.
     pub name: Arc<str>,
-    /// Its fields.
+    /// Those that the literal sets.
     pub fields: BTreeMap<Arc<str>, Value<'a>>,
 }
 
@@ -92,12 +92,12 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A list.
+/// Cheap to clone; items of an object become values when they are read.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
     /// In the object.
     Json {
-        /// The items.
+        /// As in the object.
         items: &'a [Json],
         /// The items' schema.
         shape: JsonShape<'a>,
@@ -127,7 +127,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The items.
+    /// In order, each as a view or a clone of a shared value.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
@@ -141,7 +141,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A map.
+/// Cheap to clone; entries of an object become values when they are read.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
     /// In the object.
@@ -255,7 +255,6 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Keys and values.
     pub(crate) fn entries(&self) -> Vec<(MapKey<'a>, Value<'a>)> {
         match self {
             Self::Json { map, shape } => map

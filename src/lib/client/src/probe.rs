@@ -30,7 +30,7 @@ pub struct ProbeRequest {
     pub is_tls: bool,
     /// Name or address, IPv6 without brackets.
     pub host: String,
-    /// Port.
+    /// A named one is already resolved.
     pub port: u16,
     /// Path and query.
     pub path: String,

@@ -81,7 +81,7 @@ impl KubeletTrust {
 pub struct ConnectSettings {
     /// By which kubelets recognize this server.
     pub identity: ClientIdentity,
-    /// Of kubelets.
+    /// Which serving certificates are accepted.
     pub trust: KubeletTrust,
     /// Types of node addresses, the preferred one first; empty: [`ADDRESS_TYPES`].
     pub address_types: Vec<String>,
@@ -104,7 +104,7 @@ pub struct ConnectCall<'a> {
     pub context: &'a RequestContext,
     /// The subresource.
     pub target: &'a Target,
-    /// Method.
+    /// As authorized.
     pub method: Method,
     /// The decoded path that was authorized.
     pub path: &'a str,
@@ -118,7 +118,7 @@ pub struct ConnectCall<'a> {
     pub upgrade: Option<OnUpgrade>,
     /// The client's address.
     pub peer: Option<IpAddr>,
-    /// For the budget.
+    /// Who is charged for the connection.
     pub caller: BudgetCaller,
     /// Name and attributes of the call's span.
     pub span: SpanInfo<'a>,
@@ -336,7 +336,6 @@ fn split(kind: ConnectKind, path: &str) -> (&str, &str) {
     path.split_at(end)
 }
 
-/// The query of a kubelet.
 fn kubelet_query(options: &Document) -> String {
     let mut pairs: Vec<(&str, String)> = Vec::new();
     let names = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];

@@ -96,7 +96,6 @@ pub(crate) struct SpdyWriter {
 }
 
 impl SpdyWriter {
-    /// Opens a stream with headers.
     pub(crate) fn open(&mut self, stream: u32, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut block = Vec::new();
         let mut text = |text: &str| {

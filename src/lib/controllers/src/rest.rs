@@ -59,7 +59,6 @@ pub(crate) enum Representation {
     MetadataList,
 }
 
-/// Options of a request.
 #[derive(Default)]
 pub(crate) struct RequestOptions<'a> {
     /// Requested representation.

@@ -29,7 +29,7 @@ pub struct TokenSubject<'a> {
     pub account: &'a str,
     /// Uid of the service account.
     pub account_uid: &'a str,
-    /// Secret.
+    /// Name of the secret that will hold the token.
     pub secret: &'a str,
 }
 

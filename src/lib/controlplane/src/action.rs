@@ -108,7 +108,6 @@ pub(crate) enum Verb {
     Patch,
     /// Of an object.
     Delete,
-    /// Of a collection.
     DeleteCollection,
     /// The removed `/proxy/` prefix: authorized, never served.
     Proxy,

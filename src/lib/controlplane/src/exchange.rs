@@ -95,7 +95,6 @@ pub(crate) struct Authenticated {
     pub(crate) user: UserInfo,
     /// Authentication method, for the audit log.
     pub(crate) method: &'static str,
-    /// Impersonated user.
     pub(crate) impersonated: Option<UserInfo>,
     /// The verb of constrained impersonation that allowed it; empty without.
     pub(crate) impersonation_constraint: &'static str,
@@ -237,7 +236,6 @@ impl<'a> ExchangeView<'a> {
         self.authenticated.map_or(&UNAUTHENTICATED, |authenticated| &authenticated.user)
     }
 
-    /// The impersonated user.
     pub(crate) fn impersonated(self) -> Option<&'a UserInfo> {
         self.authenticated?.impersonated.as_ref()
     }

@@ -176,7 +176,6 @@ impl Health {
         }
     }
 
-    /// Responds to a probe, or to one of its checks.
     pub(crate) fn respond(&self, probe: &str, check: Option<&str>, options: &Options) -> Response {
         if let Some(name) = check {
             if !self.names(probe).any(|other| other == name) {

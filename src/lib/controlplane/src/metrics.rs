@@ -207,7 +207,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// With metrics of other crates.
     pub(crate) fn with(others: Vec<RegisterMetrics>) -> Self {
         let mut metrics = Self::default();
         others.into_iter().for_each(|register| register(&mut metrics.registry));

@@ -37,7 +37,7 @@ pub enum CallCode {
     DeadlineExceeded,
     /// No such object.
     NotFound,
-    /// Exists already.
+    /// Something of that id or name.
     AlreadyExists,
     /// Forbidden.
     PermissionDenied,

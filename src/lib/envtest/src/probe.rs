@@ -12,7 +12,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time limit of a connection, a read or a write.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a response.
 const RESPONSE_BYTES: u64 = 64 << 10;
 
 /// Where an API server keeps its state.
@@ -20,7 +19,7 @@ const RESPONSE_BYTES: u64 = 64 << 10;
 pub enum StateLocation {
     /// In this folder of the stand-in.
     StandIn(PathBuf),
-    /// In etcd.
+    /// In etcd: any `https://` URL, and what answers `/version` like one.
     Etcd,
 }
 

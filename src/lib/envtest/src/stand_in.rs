@@ -49,7 +49,7 @@ pub enum StandInError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address.
+        /// As given by the flags.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Code, Status};
 
-/// Holds the last revision compacted to; its version counts the compactions. EtcdShared with
-/// kube-apiserver, hence without the prefix.
+/// Holds the last revision compacted to; its version counts the compactions. kube-apiserver uses
+/// the same key, hence without the prefix.
 const KEY: &[u8] = b"compact_rev_key";
 
 /// Never resolves.

@@ -70,7 +70,7 @@ pub struct EtcdTls {
 /// A configuration that cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No server.
+    /// The list of URLs is empty.
     #[error("no etcd server is given")]
     NoServers,
     /// A server's URL.
@@ -88,7 +88,7 @@ pub enum ConfigError {
     /// The file of [`EtcdConfig::remembered`].
     #[error("cannot read what was seen of etcd before, from {path}; etcd's state is not in it")]
     Remembered {
-        /// Its path.
+        /// As configured.
         path: String,
         /// Reason.
         source: io::Error,

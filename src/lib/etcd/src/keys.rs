@@ -226,7 +226,7 @@ impl EtcdKeys {
             .map(drop)
     }
 
-    /// Deletes a key.
+    /// Without a guard; a key that does not exist is no error.
     pub async fn delete(&self, key: &str) -> Result<(), String> {
         let delete = RequestUnion::DeleteRange(DeleteRangeRequest { key: self.key(key) });
         self.txn(TxnRequest { success: vec![op(delete)], ..Default::default() }).await.map(drop)

@@ -44,7 +44,7 @@ pub enum FeatureCommand {
     Wait {
         /// Feature.
         name: String,
-        /// State.
+        /// That `status.state` must reach.
         state: FeatureState,
         /// Longest time.
         timeout: Duration,

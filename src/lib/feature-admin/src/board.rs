@@ -26,9 +26,9 @@ pub enum BoardRequest {
     Namespace(String),
     /// One feature; needs the right to get it.
     Feature {
-        /// Namespace.
+        /// From the query, else `kube-system`.
         namespace: String,
-        /// Name.
+        /// Well-formed; it need not exist.
         name: String,
     },
     /// Nothing.
@@ -40,7 +40,7 @@ pub enum BoardRequest {
 pub struct BoardPage {
     /// HTTP status.
     pub status: u16,
-    /// Media type.
+    /// For `Content-Type`, with its charset.
     pub media_type: &'static str,
     /// Response body.
     pub body: String,

@@ -43,7 +43,7 @@ pub struct FeatureReport {
     pub progress: Option<(u64, u64)>,
     /// When the evaluation of uses ends; RFC 3339.
     pub evaluation_ends: String,
-    /// Conditions.
+    /// As in `status.conditions`, in its order.
     pub conditions: Vec<ReportedCondition>,
 }
 
@@ -60,7 +60,7 @@ pub struct ReportedUse {
     pub since: String,
 }
 
-/// A condition.
+/// An entry of `status.conditions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedCondition {
     /// Type.
@@ -127,7 +127,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 impl FeatureReport {
-    /// Reads an object.
+    /// From the JSON of a Feature; missing fields are empty.
     pub fn read(object: &Value) -> Self {
         let status = &object["status"];
         let number = |name: &str| status["progress"][name].as_u64();
@@ -179,7 +179,7 @@ impl FeatureReport {
         known.filter(|_| self.namespace == KUBERNETES)
     }
 
-    /// A condition.
+    /// By its type.
     pub fn condition(&self, kind: &str) -> Option<&ReportedCondition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }

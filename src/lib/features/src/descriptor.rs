@@ -15,7 +15,7 @@ pub struct Descriptor {
     pub source: &'static str,
     /// Roles that check the gate.
     pub components: &'static [&'static str],
-    /// Owner.
+    /// SIG of the feature: `sig-api-machinery`, ...
     pub owner: &'static str,
     /// Metrics that show whether it is used, or in trouble.
     pub metrics: &'static [&'static str],
@@ -34,7 +34,7 @@ impl Descriptor {
     }
 }
 
-/// One answer.
+/// To one question of the production readiness questionnaire.
 #[derive(Clone, Copy, Debug)]
 pub struct PrrAnswer {
     /// Requirement: `P01` ...

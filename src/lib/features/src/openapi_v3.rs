@@ -4,7 +4,7 @@ use crate::descriptor::{Descriptor, FeatureSetting, PrrAnswer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
-/// Gate of `/openapi/v3`.
+/// While off, the path answers 404.
 pub static OPENAPI_V3: Gate = Gate {
     name: "OpenAPIV3",
     specs: &[GateSpec {

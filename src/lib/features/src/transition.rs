@@ -99,7 +99,7 @@ pub struct FeatureUse {
 /// What the transitions store in a Feature object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionRecord {
-    /// State.
+    /// Where the transition stands, as in `status.state`.
     pub state: FeatureState,
     /// Counts the transitions that began. What was done for one of them says nothing about another.
     pub number: u64,
@@ -129,7 +129,7 @@ pub struct TransitionView<'a> {
     pub desired: bool,
     /// Tasks on the way to it, without [`WAIT_FOR_USES`].
     pub tasks: &'a [String],
-    /// The other servers.
+    /// With a fresh identity Lease; without this one.
     pub others: &'a [ServerReport],
     /// Time since this server first saw the record in its present revision.
     pub observed: Duration,

@@ -36,7 +36,7 @@ impl BudgetCaller {
 /// Max waiters of a budget; callers beyond are refused at once.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimit {
-    /// Of one caller.
+    /// Named or anonymous.
     pub per_caller: usize,
     /// Of all callers.
     pub total: usize,

@@ -25,7 +25,7 @@ impl Random {
         usize::try_from(self.number() % bound).unwrap_or_default()
     }
 
-    /// A byte.
+    /// Uniformly from all 256.
     pub fn byte(&mut self) -> u8 {
         self.number().to_le_bytes()[0]
     }

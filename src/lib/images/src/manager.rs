@@ -65,18 +65,18 @@ pub enum PullPolicy {
 /// The pod that needs an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodIdentity {
-    /// Namespace.
+    /// Of the pod and its events.
     pub namespace: String,
-    /// Name.
+    /// In its namespace.
     pub name: String,
-    /// UID.
+    /// Distinguishes it from an earlier pod of that name.
     pub uid: String,
 }
 
 /// An image that a container needs.
 #[derive(Clone)]
 pub struct PullRequest {
-    /// The pod.
+    /// Events are reported on it.
     pub pod: PodIdentity,
     /// As the container names it.
     pub image: String,
@@ -107,9 +107,9 @@ pub struct PullError {
 pub struct PullEvent {
     /// Type `Warning`, else `Normal`.
     pub is_warning: bool,
-    /// Reason.
+    /// kubelet's word: `Pulling`, `Pulled`, `Failed`, `BackOff`, ...
     pub reason: &'static str,
-    /// Message.
+    /// For people, in kubelet's wording.
     pub message: String,
 }
 

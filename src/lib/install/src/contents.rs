@@ -66,7 +66,7 @@ pub const ALL: &[Content] = &[
     },
 ];
 
-/// The text for a prefix.
+/// With the prefix instead of the one that it was written for.
 pub fn text(content: &Content, prefix: &Path) -> String {
     content.text.replace(WRITTEN_PREFIX, &prefix.display().to_string())
 }

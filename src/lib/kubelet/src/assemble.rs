@@ -66,7 +66,6 @@ fn labels(pod: &NodePod) -> BTreeMap<String, String> {
     ])
 }
 
-/// The sandbox of a pod.
 pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandboxConfig {
     let mut annotations = pod.annotations.clone();
     annotations.insert(GRACE.to_owned(), grace(pod).to_string());

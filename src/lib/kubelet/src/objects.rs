@@ -13,11 +13,8 @@ pub(crate) type ObjectFuture<'a, T> =
 
 /// Where objects come from: the API server, or a test.
 pub(crate) trait PodObjects: Send + Sync {
-    /// A config map.
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
-    /// A secret.
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
-    /// A service account.
     fn service_account<'a>(
         &'a self,
         namespace: &'a str,

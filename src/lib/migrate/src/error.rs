@@ -23,7 +23,7 @@ pub enum MigrateError {
     /// The target has an unfinished migration from elsewhere.
     #[error("{target} has an unfinished migration from {from}: continue that one, or remove it")]
     OtherSource {
-        /// The target.
+        /// Directory or URL.
         target: String,
         /// What it copies.
         from: String,

@@ -28,7 +28,7 @@ pub enum PkiError {
     Mismatch {
         /// The certificate.
         path: PathBuf,
-        /// The key.
+        /// File of the private key.
         key: PathBuf,
     },
     /// A CA that was made elsewhere.
@@ -68,7 +68,7 @@ pub enum PkiError {
     /// A name that is not allowed in a certificate.
     #[error("{name:?} cannot stand in a certificate")]
     Name {
-        /// The name.
+        /// As requested.
         name: String,
     },
     /// The certificate library failed.

@@ -46,7 +46,7 @@ pub enum FileError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The limit.
+        /// The same for all files of keys, certificates and tokens.
         limit_bytes: u64,
     },
 }

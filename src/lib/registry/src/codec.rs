@@ -105,7 +105,7 @@ pub async fn convert(
 
 /// An object in another version.
 pub struct ConvertedObject {
-    /// The object.
+    /// In the wanted version.
     pub object: Document,
     /// Room of the conversion webhook's response in its budget, to be held as long as the object.
     pub room: Option<Box<dyn Any + Send + Sync>>,

@@ -84,7 +84,7 @@ impl RequestContext {
         }
     }
 
-    /// Takes the warnings.
+    /// For the response's `Warning` headers; none are left.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
     }

@@ -28,7 +28,6 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Objects in one conversion request.
 const BATCH_OBJECTS: usize = 500;
 
-/// Cache of converted entries.
 #[derive(Default)]
 pub(crate) struct ConvertedEntries(Mutex<EntryCache>);
 

@@ -114,7 +114,7 @@ impl Local {
         Ok(written.object.into_document(&self.served))
     }
 
-    /// PATCH.
+    /// PATCH of the object or, if not empty, `subresource`.
     pub async fn patch(
         &self,
         namespace: &str,

@@ -50,7 +50,6 @@ pub(crate) fn normalize(object: &mut Document) {
     });
 }
 
-/// Drops empty managedFields.
 pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
     if object
         .get(&["metadata", "managedFields"])

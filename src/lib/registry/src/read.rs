@@ -58,12 +58,12 @@ impl VersionMatch {
     }
 }
 
-/// Options of a list.
+/// Parsed query of a list, `deletecollection` or watch.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Labels.
+    /// Parsed `labelSelector`; empty: all.
     pub labels: LabelSelector,
-    /// Fields.
+    /// Parsed `fieldSelector`; empty: all.
     pub fields: FieldSelector,
     /// Maximum number of items; 0: all.
     pub limit: u64,
@@ -81,7 +81,7 @@ pub struct ListOptions {
     pub initial_events: Option<bool>,
 }
 
-/// A page of a list.
+/// Items as stored, all of one snapshot.
 #[derive(Clone, Debug)]
 pub struct ListPage {
     /// resourceVersion of the list.
@@ -97,7 +97,7 @@ pub struct ListPage {
     pub reading: Option<Arc<Reading>>,
 }
 
-/// Options of a watch.
+/// Parsed query of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
     /// Selectors, resourceVersion, `sendInitialEvents`; `limit` is ignored.

@@ -13,7 +13,7 @@ pub fn query_pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The query of pairs.
+/// Percent-encoded, without the question mark; empty for none.
 pub fn encoded_query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let encoded = |text: &'a str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pairs =

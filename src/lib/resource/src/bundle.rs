@@ -180,7 +180,7 @@ pub struct ApiPriorityRow {
 }
 
 impl ApiPriorityRow {
-    /// `place` is that of the group, and of the version in it.
+    /// `place`: the two numbers of an [`ApiPriority`].
     pub const fn new(group: &'static str, version: &'static str, place: [i64; 2]) -> Self {
         Self { group, version, priority: ApiPriority { group: place[0], version: place[1] } }
     }
@@ -237,7 +237,7 @@ pub enum BundleError {
     NoSchema {
         /// Name of the bundle.
         bundle: &'static str,
-        /// Kind.
+        /// Whose row refers to the definition.
         kind: &'static str,
         /// As in the first column of the table.
         definition: String,

@@ -16,7 +16,7 @@ pub struct Conversion {
     pub room: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Future of a conversion.
+/// Of [`Converter::convert`].
 pub type ConversionFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
 

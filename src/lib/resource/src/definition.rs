@@ -28,21 +28,21 @@ pub enum Scope {
 pub struct Verbs(pub u16);
 
 impl Verbs {
-    /// create
+    /// `create`
     pub const CREATE: Self = Self(1);
-    /// delete
+    /// `delete`
     pub const DELETE: Self = Self(2);
-    /// deletecollection
+    /// `deletecollection`
     pub const DELETE_COLLECTION: Self = Self(4);
-    /// get
+    /// `get`
     pub const GET: Self = Self(8);
-    /// list
+    /// `list`
     pub const LIST: Self = Self(16);
-    /// patch
+    /// `patch`
     pub const PATCH: Self = Self(32);
-    /// update
+    /// `update`
     pub const UPDATE: Self = Self(64);
-    /// watch
+    /// `watch`
     pub const WATCH: Self = Self(128);
     /// Every verb.
     pub const ALL: Self = Self(255);
@@ -78,7 +78,7 @@ impl Verbs {
     }
 }
 
-/// A subresource.
+/// A path below an object, with a kind and verbs of its own.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     /// `status`, `scale`, `finalize`, `approval`, `token`, ...
@@ -183,12 +183,12 @@ impl Definition {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
     }
 
-    /// A subresource in one of the versions.
+    /// `version`: index in `versions`. `None` if that version lacks it.
     pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
         self.versions[version].subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Kind in one of the versions.
+    /// `version`: index in `versions`.
     pub fn gvk(&self, version: usize) -> GroupVersionKind {
         GroupVersionKind::new(
             self.group.as_str(),

@@ -15,7 +15,7 @@ pub enum FinalizerDomain {
 /// all kinds share: kube-apiserver reports such errors again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataRules {
-    /// Nothing.
+    /// No error is reported twice.
     Nothing,
     /// What an update may not change, labels, annotations, and owners.
     Changes,
@@ -29,7 +29,7 @@ pub enum MetadataRules {
 /// [`Hooks`](crate::Hooks)). The default fits most native kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Domains of finalizers.
+    /// Whether names of finalizers need a domain.
     pub finalizer_domain: FinalizerDomain,
     /// Metadata errors of an update that are reported again.
     pub metadata_rules: MetadataRules,

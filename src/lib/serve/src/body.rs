@@ -123,7 +123,7 @@ pub enum BodyError {
     /// 413.
     #[error("the request body is larger than {limit_bytes} bytes")]
     TooLarge {
-        /// The limit.
+        /// Of this request's body.
         limit_bytes: usize,
     },
     /// 429: no room for it.
@@ -142,7 +142,7 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(Chunk::from(bytes.into())).map_err(never).boxed_unsync()
 }
 
-/// An empty body.
+/// A body without bytes or trailers.
 pub fn empty() -> Body {
     Empty::new().map_err(never).boxed_unsync()
 }

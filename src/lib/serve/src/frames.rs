@@ -45,7 +45,6 @@ enum FramePosition {
     Preface(usize),
     /// In a frame header, with this many bytes read.
     Header([u8; HEADER_BYTES], usize),
-    /// In a payload.
     Payload(usize),
 }
 

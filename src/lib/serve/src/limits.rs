@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
-/// Limits of a listener.
+/// What one client may take of the time and memory of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerLimits {
     /// Of the TLS handshake.

@@ -36,7 +36,7 @@ pub enum ReloadError {
     Tls {
         /// Names of the files.
         files: String,
-        /// The TLS error.
+        /// Says which part is invalid.
         source: TlsError,
     },
 }

@@ -25,7 +25,7 @@ pub enum ServerError {
     /// The address is in use or not local.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address.
+        /// As configured.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,

@@ -66,7 +66,7 @@ pub enum StorageConfig {
     },
     /// An engine of other processes, which several servers may share.
     Remote {
-        /// The engine.
+        /// Attached at the start, and followed for as long as the server runs.
         engine: Arc<dyn RemoteEngine>,
         /// Bound of the history in memory, in bytes: there is no journal with older events.
         history_bytes: usize,
@@ -110,7 +110,7 @@ pub enum AuthenticatorKind {
 /// Service account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountConfig {
-    /// Issuer.
+    /// Claim `iss` of new tokens, and base of OIDC discovery.
     pub issuer: String,
     /// Audiences of the server; empty: the issuer.
     pub api_audiences: Vec<String>,
@@ -182,9 +182,9 @@ impl Default for FrontProxyConfig {
 /// How admission webhooks are called. Needs their configurations.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookConfig {
-    /// Credentials for mutating webhooks.
+    /// Users of a kubeconfig, for webhooks of MutatingWebhookConfigurations.
     pub mutating: Arc<WebhookCredentials>,
-    /// Credentials for validating webhooks.
+    /// The same, of ValidatingWebhookConfigurations.
     pub validating: Arc<WebhookCredentials>,
 }
 

@@ -145,7 +145,7 @@ impl DataDir {
         )
     }
 
-    /// A path in it.
+    /// The path of a file below it, which need not exist.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

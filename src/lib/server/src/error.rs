@@ -124,7 +124,7 @@ pub enum InputError {
         /// Why.
         source: std::io::Error,
     },
-    /// A file.
+    /// A file of the server cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// A key or certificate.

@@ -16,7 +16,6 @@ const PERIOD: Duration = Duration::from_secs(3600);
 /// Checks from one log line about a certificate to the next: a day.
 const QUIET_CHECKS: u32 = 24;
 
-/// The file.
 type FileLabels = [(&'static str, String); 1];
 
 /// The certificate files of a server.

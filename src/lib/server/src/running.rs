@@ -133,7 +133,7 @@ impl RunningControlPlane {
         &self.kubeconfig
     }
 
-    /// The data directory.
+    /// Where keys, kubeconfig and journal are; locked while this runs.
     pub fn directory(&self) -> &DataDir {
         &self.directory
     }

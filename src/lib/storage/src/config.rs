@@ -55,13 +55,13 @@ impl Config {
 /// What a store runs on. Production uses the default; tests inject clocks, disks and limits.
 #[derive(Clone)]
 pub struct Environment {
-    /// Clocks.
+    /// Wall clock for expiry, monotonic clock for timeouts.
     pub clock: Arc<dyn Clock>,
     /// File system.
     pub io: Arc<dyn Io>,
     /// Encrypts values on their way to the journal.
     pub transformer: Arc<dyn Transformer>,
-    /// Store limits.
+    /// Of the queue, of values, and of the history.
     pub limits: StoreLimits,
     /// Limits of the embedded journal.
     pub journal: JournalLimits,
@@ -79,7 +79,7 @@ impl Default for Environment {
     }
 }
 
-/// Store limits.
+/// Bounds of what writers and watchers may keep in memory.
 #[derive(Clone, Debug)]
 pub struct StoreLimits {
     /// Transactions queued for the committer; beyond that [`crate::Rejected::Busy`].

@@ -49,7 +49,7 @@ impl CheckedEpoch {
 /// One published or pending value, shared by the current state, the history and all readers.
 #[derive(Debug)]
 pub struct Entry {
-    /// Key.
+    /// With the prefix of its resource.
     pub key: Key,
     /// Revision that wrote it, also spliced into `bytes`.
     pub revision: Revision,

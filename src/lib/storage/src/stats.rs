@@ -19,7 +19,7 @@ pub struct Stats {
     pub largest_batch: u64,
     /// Successful journal syncs.
     pub syncs: u64,
-    /// Duration of the last sync.
+    /// Zero before the first one, and for an engine without a journal.
     pub last_sync: Duration,
     /// Total duration of all syncs.
     pub sync_time: Duration,

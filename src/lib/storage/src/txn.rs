@@ -35,7 +35,7 @@ impl Guard {
 /// A value to write.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// Key.
+    /// At most once in a transaction.
     pub key: Key,
     /// Value, without its revision.
     pub value: Bytes,
@@ -150,7 +150,7 @@ pub enum CommitError {
 /// A durable, published transaction.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// Revision.
+    /// The highest of its entries.
     pub revision: Revision,
     /// One entry per write, in order; for a delete the last state at the deletion's revision.
     pub entries: Vec<Arc<Entry>>,

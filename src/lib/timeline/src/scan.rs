@@ -30,7 +30,7 @@ pub struct MatchedLine {
     pub line: LogLine,
 }
 
-/// Result of a scan.
+/// What was found in all files, and what was not looked at.
 #[derive(Debug, Default)]
 pub struct ScanResult {
     /// Matching lines, unordered.

@@ -27,7 +27,7 @@ pub enum SearchError {
     /// A given file or directory cannot be read.
     #[error("cannot read {path}")]
     Unreadable {
-        /// Path.
+        /// As given, or below a given directory.
         path: PathBuf,
         /// Cause.
         source: io::Error,

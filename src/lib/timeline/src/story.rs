@@ -48,7 +48,7 @@ pub struct TraceStory {
 pub struct TraceAction {
     /// Component name.
     pub component: String,
-    /// Span id.
+    /// 16 hexadecimal digits.
     pub span_id: String,
     /// The request, if there is an audit event.
     pub request: Option<LoggedRequest>,

@@ -75,7 +75,7 @@ pub enum LogError {
     /// A malformed filter.
     #[error("{filter:?} is neither a log level nor a list of target=level")]
     Filter {
-        /// The filter.
+        /// As given.
         filter: String,
     },
     /// The log file cannot be opened.

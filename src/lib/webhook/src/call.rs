@@ -41,7 +41,7 @@ pub struct Webhook {
     places: Semaphore,
 }
 
-/// One call.
+/// A call to make: what is sent, and how long it may take.
 #[derive(Debug)]
 pub struct WebhookCall<'a> {
     /// Name and resource of its span.

@@ -60,7 +60,6 @@ pub(super) enum PolicyAnnotation {
 
 /// Why an expression has no result.
 enum Fault {
-    /// Of this expression.
     Expression(String),
     /// Of the whole evaluation.
     Budget,

@@ -27,7 +27,6 @@ struct MessageRows {
     message: OnceLock<MessageDescriptor>,
 }
 
-/// Descriptor of a message.
 #[derive(Debug)]
 pub(super) struct MessageDescriptor {
     pub(super) special: Special,
@@ -193,7 +192,6 @@ impl fmt::Debug for Messages {
 }
 
 impl MessageDescriptor {
-    /// Field by number.
     pub(super) fn field(&self, number: u32) -> Option<&MessageField> {
         let at = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         self.fields.get(at)

@@ -15,7 +15,7 @@ pub struct LabelSelector {
     pub requirements: Vec<LabelRequirement>,
 }
 
-/// A requirement on a label.
+/// One of the terms that a comma separates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelRequirement {
     /// Label key.

@@ -1,7 +1,6 @@
 //! Tokens of a label selector. A NUL ends the current token, as in kube-apiserver's lexer (parity
 //! case `nul-bytes`).
 
-/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SelectorToken<'a> {
     End,

@@ -45,7 +45,7 @@ pub enum AuditStage {
     RequestReceived,
     /// The headers of a long-running response (watch) were sent.
     ResponseStarted,
-    /// The response is complete.
+    /// Nothing more of the response will be sent.
     ResponseComplete,
     /// The handler panicked.
     Panic,
@@ -69,7 +69,7 @@ impl AuditStage {
     }
 }
 
-/// A set of stages.
+/// `omitStages` of a rule or policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageSet(u8);
 
@@ -163,7 +163,7 @@ pub struct AuditEvent<'a> {
     pub verb: &'a str,
     /// The authenticated user, before impersonation.
     pub user: &'a UserInfo,
-    /// The impersonated user.
+    /// Whom the request acts as, if not as `user`.
     pub impersonated: Option<&'a UserInfo>,
     /// The constrained impersonation verb that allowed it; empty for the legacy verb and without
     /// impersonation.

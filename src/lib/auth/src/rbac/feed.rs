@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Max events per read.
 const BATCH: usize = 256;
 
-/// The RBAC kinds.
+/// What the index is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacKind {
     /// `roles`

@@ -175,7 +175,7 @@ impl RbacIndex {
         );
     }
 
-    /// Removes a role.
+    /// An empty namespace: a ClusterRole. Its bindings stay and grant nothing.
     pub fn remove_role(&mut self, namespace: &str, name: &str) {
         self.roles.remove(role_key(namespace, name).as_str());
     }
@@ -226,7 +226,7 @@ impl RbacIndex {
         differs
     }
 
-    /// Removes a binding.
+    /// An empty namespace: a ClusterRoleBinding. Unknown ones are ignored.
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
         if let Some(binding) = self.bindings.remove(role_key(namespace, name).as_str()) {
             self.revoke(&binding.by, binding.subjects.iter());

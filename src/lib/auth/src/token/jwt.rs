@@ -27,7 +27,6 @@ static SIGNATURE: LazyLock<Validation> = LazyLock::new(|| {
     validation
 });
 
-/// Signs claims.
 pub(super) fn sign(keys: &TokenKeys, claims: &Document) -> String {
     let header = Header {
         typ: None,

@@ -96,7 +96,6 @@ impl TokenKeys {
         &self.verifying[0].id
     }
 
-    /// The signing key.
     pub(super) fn signing(&self) -> &EncodingKey {
         &self.signing
     }

@@ -23,7 +23,7 @@ pub struct SecretToken<'a> {
 }
 
 impl SecretToken<'_> {
-    /// Signs the token.
+    /// As a JWT without an expiration: it holds as long as its secret exists.
     pub fn sign(&self, keys: &TokenKeys) -> String {
         let mut claims = Document::new();
         claims.set(&["iss"], ISSUER);

@@ -114,7 +114,6 @@ pub(super) fn compile(
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
 }
 
-/// The position of a node.
 #[derive(Clone, Copy)]
 struct NodePosition<'a> {
     /// Max values per object; `None` if only limited by the object's size.

@@ -21,9 +21,9 @@ pub enum CheckedSubject {
     Caller,
     /// `system:serviceaccount:NAMESPACE:NAME`
     ServiceAccount {
-        /// Its namespace.
+        /// As the expression gives it.
         namespace: Arc<str>,
-        /// Its name.
+        /// As the expression gives it; need not exist.
         name: Arc<str>,
     },
 }
@@ -40,7 +40,7 @@ pub enum Right {
     },
     /// Of a resource, in any version.
     Resource {
-        /// The resource.
+        /// With namespace and name, if set.
         resource: CheckedResource,
         /// API verb.
         verb: Arc<str>,
@@ -54,9 +54,9 @@ pub struct CheckedResource {
     pub group: Arc<str>,
     /// Plural name.
     pub resource: Arc<str>,
-    /// Subresource.
+    /// `status`, `scale`, ...
     pub subresource: Arc<str>,
-    /// Namespace.
+    /// Empty: cluster-scoped, or in all namespaces.
     pub namespace: Arc<str>,
     /// Object name.
     pub name: Arc<str>,
@@ -78,11 +78,11 @@ pub struct CheckDecision {
 pub enum AuthorizerValue {
     /// `kubernetes.authorization.Authorizer`
     Authorizer(Arc<dyn Authorize>, CheckedSubject),
-    /// A path.
+    /// `kubernetes.authorization.PathCheck`
     Path(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
     /// An API group.
     Group(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
-    /// A resource.
+    /// `kubernetes.authorization.ResourceCheck`
     Resource(Arc<dyn Authorize>, CheckedSubject, CheckedResource),
     /// The result of a check.
     Decision(CheckDecision),

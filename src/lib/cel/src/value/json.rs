@@ -95,7 +95,6 @@ fn unescape(name: &str) -> String {
     out
 }
 
-/// A view of a JSON value.
 pub(crate) fn view<'a>(value: &'a Json, shape: JsonShape<'a>) -> Value<'a> {
     let kind = match shape {
         JsonShape::Node(schema, _) => schema.kind,

@@ -4,7 +4,7 @@ use super::url;
 use ferrokube_apimachinery::name;
 use ferrokube_schema::pattern::fits_format;
 
-/// A named format.
+/// Result of `format.named()`, whose `validate()` lists errors.
 #[derive(Debug)]
 pub struct NamedFormat {
     pub(crate) name: &'static str,

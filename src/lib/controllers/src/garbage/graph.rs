@@ -35,7 +35,6 @@ impl GarbageTask {
     }
 }
 
-/// Location of an object.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectLocation {
     pub(super) resource: Arc<DiscoveredResource>,
@@ -176,7 +175,6 @@ impl OwnerGraph {
             && seen.namespace != hash(dependent.namespace.as_deref())
     }
 
-    /// Queues a task with its cause.
     pub(super) fn queue(&self, task: GarbageTask, cause: Option<TraceContext>) {
         self.queue.add(task, cause);
     }

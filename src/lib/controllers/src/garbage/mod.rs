@@ -32,7 +32,6 @@ impl GarbageController {
         Self { graph: Arc::new(OwnerGraph::new(queue.clone())), queue }
     }
 
-    /// Listener for the monitor.
     pub(crate) fn listener(&self) -> Arc<dyn crate::monitor::MetadataListener> {
         self.graph.clone()
     }

@@ -210,7 +210,6 @@ async fn delete_each(
 #[derive(Default)]
 struct ContentCount {
     left: u64,
-    /// By finalizer.
     finalizers: BTreeMap<String, u64>,
     /// Names and uids of objects not being deleted, up to [`MAX_NAMES`].
     untouched: Vec<(String, String)>,

@@ -19,7 +19,6 @@ use std::time::Duration;
 const MAX_SELECTOR_BYTES: usize = 4096;
 /// A watch without a timeout ends after this long, or up to twice as long.
 const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
-/// Max duration of a watch.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 3600);
 
 fn invalid(kind: &str, errors: &[FieldError]) -> Failure {
@@ -223,7 +222,6 @@ pub(crate) enum WriteKind {
     Update,
     /// PATCH other than apply.
     Patch,
-    /// Apply.
     Apply,
 }
 

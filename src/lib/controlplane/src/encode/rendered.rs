@@ -35,7 +35,6 @@ pub(crate) trait ItemSource: Unpin + Send + 'static {
     fn next(&mut self) -> Option<ItemText>;
 }
 
-/// No items.
 pub(crate) struct NoItems;
 
 impl ItemSource for NoItems {

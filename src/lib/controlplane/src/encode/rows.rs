@@ -22,7 +22,6 @@ pub(crate) struct AgeGap {
 pub(crate) enum FutureAge {
     /// As zero.
     Now,
-    /// [`INVALID`]
     Invalid,
 }
 

@@ -112,7 +112,6 @@ pub(super) fn name_of(definition: &Definition, index: usize) -> String {
     )
 }
 
-/// Name of the definition of its lists.
 pub(super) fn list_name_of(definition: &Definition, index: usize) -> String {
     let name = name_of(definition, index);
     let prefix = name.strip_suffix(&definition.kind).unwrap_or(&name);

@@ -64,7 +64,6 @@ struct DocumentCache {
     v2: Option<Arc<CachedDocument>>,
 }
 
-/// A cached document.
 struct CachedDocument {
     /// Compared by address, like `others`: other ones outdate the document.
     definitions: Vec<Arc<Definition>>,

@@ -95,7 +95,6 @@ pub(super) struct PublishedRoute {
     pub(super) result: Option<String>,
 }
 
-/// The body of a request.
 pub(super) struct RequestBody {
     /// Name of its definition.
     pub(super) schema: String,

@@ -174,7 +174,7 @@ impl Transport for FakeRuntime {
 pub struct SeenContainer {
     /// As CRI reports it.
     pub report: ContainerReport,
-    /// Sandbox that it is in.
+    /// Id.
     pub sandbox: String,
     /// As it was created.
     pub config: crate::ContainerConfig,

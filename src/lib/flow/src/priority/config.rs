@@ -42,7 +42,7 @@ pub enum Distinguisher {
     None,
     /// By user name.
     User,
-    /// By namespace.
+    /// By the namespace of the request; cluster-scoped ones share a flow.
     Namespace,
 }
 

@@ -257,7 +257,6 @@ impl Level {
         self.dispatch(&mut state);
     }
 
-    /// Ends a period of demand.
     pub(super) fn end_period(&self, before: DemandFigures) -> DemandFigures {
         let mut state = self.lock();
         state.pass(Instant::now());

@@ -24,7 +24,6 @@ use std::time::Duration;
 
 /// Max waiting requests, as a multiple of the seats.
 const WAITING_FACTOR: usize = 4;
-/// Max seats of a list.
 const MAX_LIST_SEATS: usize = 100;
 /// A list takes at most this part of its level.
 const MAX_LIST_PART: f64 = 0.15;

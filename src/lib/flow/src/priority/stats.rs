@@ -142,12 +142,12 @@ pub struct FlowHistogram {
     pub seconds: f64,
 }
 
-/// A histogram of counts.
+/// Counts of seats or requests; each observation weighs the same.
 #[derive(Clone, Debug, Default)]
 pub struct CountHistogram {
     /// Counts between its bounds, then of all above.
     pub buckets: [u64; 9],
-    /// Sum.
+    /// Of all observations.
     pub sum: u64,
 }
 
@@ -196,10 +196,10 @@ pub struct FlowFigures {
     pub unaccommodated: u64,
 }
 
-/// Of a level.
+/// A level as its metrics show it.
 #[derive(Clone, Debug)]
 pub struct LevelFigures {
-    /// Its name.
+    /// Of the PriorityLevelConfiguration.
     pub name: String,
     /// Seats: nominal, at least, at most, now.
     pub limits: [usize; 4],
@@ -208,7 +208,7 @@ pub struct LevelFigures {
     pub demand: [f64; 5],
     /// Over time.
     pub utilization: Utilization,
-    /// In virtual time.
+    /// Where its fair queuing stands.
     pub virtual_time: VirtualTime,
 }
 

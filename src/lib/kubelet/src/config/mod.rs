@@ -106,7 +106,7 @@ pub struct KubeletConfig {
     pub pod_logs_dir: String,
     /// Limit of a runtime call.
     pub runtime_request_timeout: Duration,
-    /// Pulls.
+    /// Bounds of image pulls.
     pub pulls: PullConfig,
     /// Whether to create the Node object.
     pub register_node: bool,

@@ -22,7 +22,7 @@ pub struct ServerSettings {
     pub read_only_port: Option<i64>,
     /// Chain of the serving certificate.
     pub tls_cert_file: Option<String>,
-    /// Its key.
+    /// PEM; set if and only if the chain is.
     pub tls_private_key_file: Option<String>,
     /// CAs of client certificates.
     pub client_ca_file: Option<String>,

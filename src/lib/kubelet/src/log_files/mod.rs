@@ -63,7 +63,7 @@ fn changed(meta: &Metadata) -> (i64, i64) {
     (meta.mtime(), meta.mtime_nsec())
 }
 
-/// Opens a log.
+/// Follows no links, and stays below `logs`: containers write there.
 pub(crate) fn open(logs: &Path, path: &Path) -> io::Result<File> {
     let below = below(logs, path)?;
     let directory = File::open(logs)?;

@@ -15,7 +15,6 @@ const MAX_OUTPUT: usize = 1024;
 /// Time that the runtime has to give up a command whose limit is over.
 const EXEC_SLACK: Duration = Duration::from_secs(5);
 
-/// The container that is acted on.
 #[derive(Clone, Debug)]
 pub(crate) struct ActedContainer {
     /// The runtime's id.

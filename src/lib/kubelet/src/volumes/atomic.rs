@@ -10,7 +10,6 @@ use std::path::{Component, Path};
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VolumeFile {
     pub(super) bytes: Vec<u8>,

@@ -19,7 +19,7 @@ const ASSUMED_MICROS: u64 = 200;
 
 /// A caller whose computation took longer is one of long computations,
 const LONG_MICROS: u64 = 4_000;
-/// for this long.
+/// for this time after it ended.
 const REMEMBERED_LONG: Duration = Duration::from_secs(10);
 /// Callers remembered as such.
 const MAX_LONG: usize = 1024;

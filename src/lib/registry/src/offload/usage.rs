@@ -34,7 +34,6 @@ pub(super) enum PollPlan {
     Alone,
     /// On a worker, its polls counted.
     Counted,
-    /// In a slot.
     Slot,
 }
 

@@ -15,11 +15,9 @@ use ferrokube_schema::apply::{self, ApplyError};
 use ferrokube_schema::strategic::strategic_merge;
 use ferrokube_trace::annotation;
 
-/// Input of an update.
 pub(super) enum UpdateInput {
     /// PUT: the whole object, decoded and defaulted.
     Put(Document),
-    /// PATCH.
     Patch(Patch),
 }
 

@@ -83,7 +83,6 @@ impl MatchCost {
         self.spent >= Self::SLICE
     }
 
-    /// Yields if due.
     pub(super) async fn yield_if_due(&mut self) {
         if self.is_due() {
             self.spent = 0;

@@ -50,7 +50,6 @@ pub(super) fn prepare(change: &Change<'_>, object: &mut Document) {
     }
 }
 
-/// Errors in the conditions.
 pub(super) fn conditions(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();

@@ -6,7 +6,6 @@ use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 
-/// The fields of an object.
 pub(super) fn of(schema: &Schema, object: &Map, skip: &Skip<'_>) -> Fields {
     map(Some(schema), object, skip, 0)
 }

@@ -184,7 +184,6 @@ fn read_all(list: Array, trusted: bool) -> Option<Vec<ManagerEntry>> {
     Some(entries)
 }
 
-/// The entries of a stored object.
 pub(super) fn stored(object: &Document) -> Vec<ManagerEntry> {
     stored_entries(object.get(&PATH))
 }

@@ -79,7 +79,6 @@ pub(super) fn is_whole(float: f64) -> bool {
     float == whole || (whole != 0.0 && difference / (float.abs() + whole.abs()) < EPSILON)
 }
 
-/// The checks of one number.
 struct NumberCheck<'s, 'a, 'p> {
     collector: &'s mut ErrorCollector<'a>,
     schema: &'s Schema,

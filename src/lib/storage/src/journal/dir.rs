@@ -232,7 +232,6 @@ impl JournalDir {
         }
     }
 
-    /// Shrinks a reserve to `bytes`.
     pub(crate) fn shrink(&self, reserve: Reserve, bytes: u64) -> io::Result<()> {
         self.io.open(&self.path(reserve.name()))?.truncate(bytes)
     }

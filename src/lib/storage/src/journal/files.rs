@@ -34,7 +34,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// In a directory while files are copied into it. Removed by recovery, like every temporary file.
 const INSTALLING: &str = "INSTALL.tmp";
 
-/// A file of a journal.
+/// One of the files that a backup copies.
 #[derive(Clone)]
 pub struct JournalFile {
     /// Its name in the journal's directory.
@@ -53,7 +53,7 @@ pub struct JournalFiles {
 /// An entry of [`JournalFiles::state`].
 #[derive(Clone, Debug)]
 pub struct StoredEntry {
-    /// The entry.
+    /// As it would be published.
     pub entry: Arc<Entry>,
     /// Time until it expires.
     pub ttl: Option<Duration>,
@@ -64,7 +64,7 @@ pub struct StoredEntry {
 pub struct JournalState {
     /// Its last revision.
     pub revision: Revision,
-    /// By key.
+    /// Everything that exists at `revision`.
     pub entries: BTreeMap<Key, StoredEntry>,
 }
 

@@ -56,7 +56,6 @@ impl FrameKey {
     }
 }
 
-/// Segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) kind: SegmentKind,
@@ -125,7 +124,6 @@ impl SegmentHeader {
     }
 }
 
-/// Frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     /// Length of the ops, in bytes.
@@ -302,7 +300,6 @@ pub(crate) struct OpHeader {
     pub(crate) value_len: usize,
 }
 
-/// Op flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpFlags(pub(crate) u32);
 

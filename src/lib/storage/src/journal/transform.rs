@@ -16,7 +16,7 @@ pub trait Transformer: Send + Sync + 'static {
     fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String>;
 }
 
-/// An opened value.
+/// A value as its writer gave it.
 pub struct OpenedValue<'a> {
     /// Plain value.
     pub value: Cow<'a, [u8]>,

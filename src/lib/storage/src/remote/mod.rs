@@ -106,7 +106,7 @@ pub trait RemoteFeed: Send {
 pub enum FeedItem {
     /// Everything there is, at a revision. Replaces what was published.
     State {
-        /// Its revision.
+        /// All of `values` are as of this one.
         revision: Revision,
         /// All values.
         values: Vec<RemoteChange>,
@@ -128,7 +128,7 @@ pub enum FeedItem {
 /// A value written or deleted.
 #[derive(Clone, Debug)]
 pub struct RemoteChange {
-    /// Key.
+    /// As [`Key::as_str`](crate::Key) has it.
     pub key: Box<str>,
     /// Revision that wrote it.
     pub revision: Revision,

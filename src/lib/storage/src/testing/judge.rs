@@ -22,9 +22,9 @@ pub type SeenValue = Option<(Revision, String)>;
 /// An event, as a watch gave it or as the history has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JudgedEvent {
-    /// Key.
+    /// What changed.
     pub key: Key,
-    /// Revision.
+    /// At which it changed.
     pub revision: Revision,
     /// Text; `None`: deleted.
     pub text: Option<String>,
@@ -99,7 +99,7 @@ struct ClientOperation {
 /// A watch, from its start until it ended.
 #[derive(Debug)]
 pub struct WatchRecord {
-    /// The store.
+    /// Index of the store that gave the events.
     pub store: usize,
     /// Events after this one.
     pub after: Revision,

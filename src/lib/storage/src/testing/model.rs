@@ -73,7 +73,7 @@ impl Model {
         Revision(self.txns.keys().next_back().copied().unwrap_or(0))
     }
 
-    /// The first revision after this one.
+    /// `None` at the end of the history.
     pub fn first_after(&self, revision: Revision) -> Option<Revision> {
         self.txns.range(revision.0 + 1..).next().map(|(first, _)| Revision(*first))
     }
@@ -97,7 +97,6 @@ impl Model {
         self.is_unknown(revision) && next - revision.0 > 400
     }
 
-    /// State at a revision.
     fn state_at(&self, revision: Revision) -> BTreeMap<Key, Value> {
         let mut state = BTreeMap::new();
         for (revision, writes) in self.txns.range(..=revision.0) {

@@ -115,7 +115,7 @@ impl SharedEngine {
         self.0.state.lock().everything.clone()
     }
 
-    /// The value of a key.
+    /// `None`: deleted, or never written.
     pub fn value(&self, key: &Key) -> Option<Bytes> {
         self.0.state.lock().values.get(key.as_str()).and_then(|change| change.value.clone())
     }

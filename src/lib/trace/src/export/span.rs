@@ -51,7 +51,7 @@ pub struct SpanStart {
 }
 
 impl SpanStart {
-    /// Now.
+    /// Reads both clocks.
     pub fn now() -> Self {
         Self { wall: SystemTime::now(), monotonic: Instant::now() }
     }

@@ -119,7 +119,6 @@ pub(in super::super) struct QueueFigures {
     pub(in super::super) seats_waiting: usize,
 }
 
-/// Of a request.
 #[derive(Clone, Debug)]
 pub(in super::super) struct RequestFigures {
     pub(in super::super) schema: Arc<str>,

@@ -7,7 +7,6 @@ use super::super::stats::LevelFigures;
 use super::LevelEntry;
 use std::collections::BTreeMap;
 
-/// Seats of a level.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevelSeats {
     /// Its part of the server's.

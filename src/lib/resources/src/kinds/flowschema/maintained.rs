@@ -83,7 +83,7 @@ fn all_of(subjects: Value) -> Value {
     })
 }
 
-/// `level`: the priority level; `method`: how flows are told apart, empty for one flow.
+/// `level`: the priority level; `method`: of the distinguisher, empty for one flow.
 fn schema(name: &str, level: &str, precedence: i64, method: &str, rule: Value) -> Value {
     let mut spec = json!({
         "priorityLevelConfiguration": {"name": level},

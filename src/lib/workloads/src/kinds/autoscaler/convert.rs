@@ -208,7 +208,6 @@ fn is_type(metric: &Value, kind: &str) -> bool {
     metric.get("type").and_then(Value::as_str) == Some(kind)
 }
 
-/// Rewrites the source of a metric.
 fn with_source(metric: &Value, rewrite: impl Fn(&str, &Map) -> Map) -> Value {
     let Some(fields) = metric.as_object() else { return metric.clone() };
     let rewritten = |(name, value): (&Text, &Value)| {
