@@ -2,53 +2,14 @@
 
 use anyhow::ensure;
 use clap::Args;
-use ferrokube_admission::EVENT_RATE_LIMIT;
+use clap::builder::PossibleValuesParser;
+use ferrokube_admission::{Availability, EVENT_RATE_LIMIT, PLUGINS, Plugin};
 use std::path::PathBuf;
 
-/// All that this server has; but for the first one they are on by default.
-const PLUGINS: [&str; 10] = [
-    EVENT_RATE_LIMIT,
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
-    "NamespaceLifecycle",
-    "ResourceQuota",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-];
-
-/// Those of kube-apiserver 1.36 that this server lacks.
-const ABSENT: [&str; 27] = [
-    "AlwaysAdmit",
-    "AlwaysDeny",
-    "AlwaysPullImages",
-    "ClusterTrustBundleAttest",
-    "DefaultIngressClass",
-    "DefaultStorageClass",
-    "DefaultTolerationSeconds",
-    "DenyServiceExternalIPs",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "LimitRanger",
-    "NamespaceAutoProvision",
-    "NamespaceExists",
-    "NodeDeclaredFeatureValidator",
-    "NodeRestriction",
-    "OwnerReferencesPermissionEnforcement",
-    "PersistentVolumeClaimResize",
-    "PodNodeSelector",
-    "PodSecurity",
-    "PodTolerationRestriction",
-    "PodTopologyLabels",
-    "Priority",
-    "RuntimeClass",
-    "ServiceAccount",
-    "StorageObjectInUseProtection",
-    "TaintNodesByCondition",
-];
+/// Names that flags may enable.
+fn offered() -> impl Iterator<Item = &'static str> {
+    PLUGINS.iter().filter(|plugin| plugin.is_offered()).map(|plugin| plugin.name)
+}
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Admission")]
@@ -60,7 +21,7 @@ pub(crate) struct AdmissionFlags {
     pub(crate) config_file: Option<PathBuf>,
     /// Admission plug-ins in addition to the default ones: EventRateLimit, which needs a section in
     /// --admission-control-config-file. The default ones may be named, too
-    #[arg(long = "enable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = PLUGINS, hide_possible_values = true)]
+    #[arg(long = "enable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(offered()), hide_possible_values = true)]
     pub(crate) enable: Vec<String>,
     /// Admission plug-ins to leave out. Those of kube-apiserver that this server lacks may be named,
     /// too
@@ -79,7 +40,7 @@ impl AdmissionFlags {
         self.disable
             .iter()
             .map(String::as_str)
-            .filter(|name| PLUGINS.contains(name) && *name != EVENT_RATE_LIMIT)
+            .filter(|name| offered().any(|known| known == *name) && *name != EVENT_RATE_LIMIT)
     }
 
     /// Refuses what is both on and off, in kube-apiserver's words.
@@ -101,7 +62,9 @@ impl AdmissionFlags {
 
 /// A name that may be left out; also an empty list, as test suites pass it.
 fn plugin(text: &str) -> Result<String, String> {
-    if text.is_empty() || PLUGINS.contains(&text) || ABSENT.contains(&text) {
+    let is_known =
+        |plugin: &Plugin| plugin.name == text && plugin.availability != Availability::Storage;
+    if text.is_empty() || PLUGINS.iter().any(is_known) {
         Ok(text.to_owned())
     } else {
         Err(format!("admission-control plugin {text:?} is unknown"))
@@ -112,7 +75,6 @@ fn plugin(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use ferrokube_admission::ORDER;
 
     #[derive(Debug, Parser)]
     struct AdmissionCli {
@@ -126,15 +88,15 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
-    /// A new step must be known to the flags, too.
+    /// Part of kube-apiserver's storage, hence no plug-ins.
     #[test]
-    fn every_step_of_the_order_is_a_plug_in() {
-        // Part of kube-apiserver's storage, hence no plug-ins.
-        const STORAGE: [&str; 2] = ["RBACEscalation", "PolicyReaders"];
-        for name in ORDER.iter().filter(|name| !STORAGE.contains(name)) {
-            plugin(name).expect("in PLUGINS or ABSENT");
-            assert!(!(PLUGINS.contains(name) && ABSENT.contains(name)), "{name} is in both");
+    fn steps_of_the_storage_cannot_be_named() {
+        for flag in ["--disable-admission-plugins", "--enable-admission-plugins"] {
+            for name in ["RBACEscalation", "PolicyReaders"] {
+                parse(&[&format!("{flag}={name}")]).expect_err("no plug-in");
+            }
         }
+        parse(&["--enable-admission-plugins=PodSecurity"]).expect_err("absent");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
 use crate::namespace::NamespaceLifecycle;
+use crate::plugins::{FIRST_POLICIES, Plugin};
 use crate::quota::QuotaStep;
 use crate::remote::{Mutation, RemoteStep};
 use crate::step::{AdmissionStep, Permits};
@@ -15,40 +16,6 @@ use ferrokube_storage::Store;
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The places of all steps of kube-apiserver, in its order; a server has those that [`Chain`] is
-/// given. The first two, which are part of its storage, are the first validating steps. Remote
-/// steps run outside the turn. Only quota follows them: what it counts must not be rejected later.
-pub const ORDER: &[&str] = &[
-    "RBACEscalation",
-    "PolicyReaders",
-    "NamespaceLifecycle",
-    "LimitRanger",
-    "ServiceAccount",
-    "NodeRestriction",
-    "TaintNodesByCondition",
-    "PodSecurity",
-    "Priority",
-    "DefaultTolerationSeconds",
-    "EventRateLimit",
-    "DefaultStorageClass",
-    "StorageObjectInUseProtection",
-    "PersistentVolumeClaimResize",
-    "RuntimeClass",
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
-    "DefaultIngressClass",
-    "PodTopologyLabels",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-    "ResourceQuota",
-];
-
-/// The first step that follows those of a program.
-const POLICIES: &str = "MutatingAdmissionPolicy";
 
 /// The admission steps of a server.
 pub struct Chain {
@@ -82,7 +49,7 @@ impl Chain {
             .with(Arc::new(QuotaStep::new(store.clone())))
     }
 
-    /// Adds a step at its position in [`ORDER`]. Steps that it lacks run before policies, in the
+    /// Adds a step at its position in [`PLUGINS`](crate::PLUGINS). Steps that it lacks run before policies, in the
     /// order in which they are added.
     #[must_use]
     pub fn with(mut self, step: Arc<dyn AdmissionStep>) -> Self {
@@ -142,12 +109,12 @@ impl Chain {
     }
 }
 
-/// Position in [`ORDER`]; of other steps, that of the first policies, and before these.
+/// Position in [`PLUGINS`](crate::PLUGINS); of other steps, that of the first policies, and before
+/// these.
 fn place(name: &str) -> (usize, bool) {
-    let known = |name: &str| ORDER.iter().position(|known| *known == name);
-    match known(name) {
+    match Plugin::position(name) {
         Some(at) => (at, true),
-        None => (known(POLICIES).unwrap_or(ORDER.len()), false),
+        None => (Plugin::position(FIRST_POLICIES).unwrap_or(usize::MAX), false),
     }
 }
 

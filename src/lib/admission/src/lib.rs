@@ -12,6 +12,7 @@ mod event_rate;
 mod matching;
 pub mod namespace;
 mod objects;
+mod plugins;
 pub mod policy;
 pub mod quota;
 pub mod remote;
@@ -23,9 +24,10 @@ pub mod step;
 pub mod trace_stamp;
 pub mod webhook;
 
-pub use chain::{Chain, ORDER};
+pub use chain::Chain;
 pub use event_rate::{EVENT_RATE_LIMIT, EventRateLimit};
 pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
+pub use plugins::{Availability, PLUGINS, Plugin};
 pub use policy::{
     MutatingPolicies, PolicyInputs, PolicyReaders, PolicyStats, PolicyStatus, ValidatingPolicies,
 };

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A step outside of the key's turn. It may wait; the write starts again if the object changes
 /// meanwhile.
 pub trait RemoteStep: Send + Sync {
-    /// One of [`crate::ORDER`], or a name of its own.
+    /// One of [`crate::PLUGINS`], or a name of its own.
     fn name(&self) -> &'static str;
 
     /// Whether it may have to do something about this write, whose objects are not known yet. If no

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A local admission step. Synchronous; called within the key's turn, possibly several times for
 /// one write.
 pub trait AdmissionStep: Send + Sync {
-    /// One of [`crate::ORDER`], or a name of its own.
+    /// One of [`crate::PLUGINS`], or a name of its own.
     fn name(&self) -> &'static str;
 
     /// Changes the object or rejects the write. Not called for deletes.
@@ -72,7 +72,7 @@ impl<F> FnStep<F>
 where
     F: Fn(&Attributes<'_>, Option<&Document>) -> Result<(), Failure> + Send + Sync,
 {
-    /// `name` is one of [`crate::ORDER`]. The object is `None` for a delete.
+    /// `name` is one of [`crate::PLUGINS`]. The object is `None` for a delete.
     pub fn new(name: &'static str, check: F) -> Self {
         Self { name, check, early: false }
     }

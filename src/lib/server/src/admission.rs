@@ -50,6 +50,7 @@ struct BuiltinStep {
     make: fn(&StepInputs) -> Option<ChainStep>,
 }
 
+/// The default steps of [`PLUGINS`](ferrokube_admission::PLUGINS), and those of the storage.
 const BUILTIN: &[BuiltinStep] = &[
     BuiltinStep {
         name: "RBACEscalation",
@@ -225,4 +226,19 @@ pub(crate) fn chain(inputs: &StepInputs, gates: Gates, own: OwnSteps) -> Result<
         };
     }
     Ok(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_admission::{Availability, PLUGINS};
+
+    #[test]
+    fn every_default_plug_in_is_built_in() {
+        let is_built_in =
+            |availability| matches!(availability, Availability::Default | Availability::Storage);
+        let listed = PLUGINS.iter().filter(|plugin| is_built_in(plugin.availability));
+        let built_in: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
+        assert_eq!(built_in, listed.map(|plugin| plugin.name).collect::<Vec<_>>());
+    }
 }

@@ -1,8 +1,8 @@
 //! Pins the order of the steps.
 
 use crate::{chain, store};
-use ferrokube_admission::ORDER;
 use ferrokube_admission::step::FnStep;
+use ferrokube_admission::{Availability, PLUGINS};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -24,8 +24,9 @@ async fn built_in_steps_come_in_this_order() {
 
 #[test]
 fn remote_steps_come_late_and_quota_last() {
-    let place = |name: &str| ORDER.iter().position(|known| *known == name).unwrap();
-    assert_eq!(ORDER.last(), Some(&"ResourceQuota"));
+    let place = |name: &str| PLUGINS.iter().position(|known| known.name == name).unwrap();
+    let last = PLUGINS.iter().rfind(|known| known.availability != Availability::Absent).unwrap();
+    assert_eq!(last.name, "ResourceQuota");
     let remote = [
         "MutatingAdmissionPolicy",
         "MutatingAdmissionWebhook",
@@ -34,8 +35,8 @@ fn remote_steps_come_late_and_quota_last() {
     ];
     let places: Vec<usize> = remote.iter().map(|name| place(name)).collect();
     assert!(places.is_sorted() && places[0] > place("CertificateSubjectRestriction"));
-    let mut unique = ORDER.to_vec();
+    let mut unique: Vec<&str> = PLUGINS.iter().map(|known| known.name).collect();
     unique.sort_unstable();
     unique.dedup();
-    assert_eq!(unique.len(), ORDER.len());
+    assert_eq!(unique.len(), PLUGINS.len());
 }
