@@ -3,10 +3,12 @@
 use crate::support::*;
 use ferrokube_apimachinery::document::json;
 use ferrokube_registry::{ListOptions, Notice, VersionMatch, Watch, WatchItem, WatchOptions, view};
-use ferrokube_storage::{Entry, Revision};
+use ferrokube_storage::testing::{commit, write};
+use ferrokube_storage::{Entry, Prefix, Revision};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) fn from(version: impl ToString) -> WatchOptions {
@@ -122,6 +124,34 @@ async fn the_timeout_of_a_watch_includes_its_initial_state() {
     assert!(first.len() < 20, "a frame, not {} objects", first.len());
     tokio::time::advance(Duration::from_secs(11)).await;
     assert!(watch.next().await.is_none());
+}
+
+/// Events begin right after the state, whatever is written meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_where_its_initial_state_ends() {
+    let server = TestRegistry::new();
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    let snapshot = server.registry.store().snapshot(&Prefix::new("configmaps").unwrap());
+    let key = snapshot.range(None, None).next().unwrap().key.clone();
+    let ended = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn({
+        let (store, ended) = (server.registry.store().clone(), Arc::clone(&ended));
+        async move {
+            while !ended.load(Ordering::Relaxed) {
+                commit(&store, write(&key, "v")).await.unwrap();
+            }
+        }
+    });
+    for _ in 0..1000 {
+        let mut watch = watch(&server, from(0)).await;
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            seen.extend(soon(watch.next()).await.expect("it goes on").iter().map(revision));
+        }
+        assert_eq!(seen[1], Revision(seen[0].0 + 1), "one writer writes one object");
+    }
+    ended.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
 }
 
 type Change = fn(&mut WatchOptions);

@@ -54,6 +54,7 @@ pub enum SharedFault {
 pub struct SharedClient {
     engine: SharedEngine,
     held: watch::Sender<bool>,
+    held_probes: watch::Sender<bool>,
     is_down: Arc<AtomicBool>,
     barriers: Arc<AtomicU64>,
 }
@@ -64,6 +65,7 @@ impl SharedEngine {
         SharedClient {
             engine: self.clone(),
             held: watch::Sender::new(false),
+            held_probes: watch::Sender::new(false),
             is_down: Arc::default(),
             barriers: Arc::default(),
         }
@@ -169,6 +171,11 @@ impl SharedClient {
         self.held.send_replace(held);
     }
 
+    /// Holds the replies of probes back, or lets them arrive.
+    pub fn hold_probes(&self, held: bool) {
+        self.held_probes.send_replace(held);
+    }
+
     /// Cuts the connection for probes and proposals, or restores it.
     pub fn cut(&self, is_down: bool) {
         self.is_down.store(is_down, Ordering::Relaxed);
@@ -231,7 +238,9 @@ impl RemoteEngine for SharedClient {
             if self.is_down.load(Ordering::Relaxed) {
                 return Err("cut".to_owned());
             }
-            Ok(Revision(self.engine.0.state.lock().revision))
+            let revision = Revision(self.engine.0.state.lock().revision);
+            let _ = self.held_probes.subscribe().wait_for(|held| !held).await;
+            Ok(revision)
         })
     }
 

@@ -217,6 +217,30 @@ async fn a_full_engine_does_not_say_what_became_of_an_earlier_attempt() {
     let object = key("configmaps", "ns", "a");
     let made = commit(&one, create(&object, "1")).await;
     assert!(made.is_ok() && engine.events_of(&object) == 1, "{made:?}");
+    // An update whose request may still arrive: that there is no space now says nothing of it.
+    engine.heal();
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    engine.fail_next(&[SharedFault::Full; 1000]);
+    let lost = commit(&one, write(&object, "2")).await;
+    assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
+}
+
+/// A write is known by the head that it replaced, not by its value alone.
+#[tokio::test(start_paused = true)]
+async fn the_same_value_on_another_head_is_not_taken_for_ones_own() {
+    let (engine, _, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    commit(&one, create(&object, "1")).await.unwrap();
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    let ticket = one.submit(write(&object, "mine")).unwrap();
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    for theirs in ["theirs", "mine"] {
+        engine.write_foreign(object.as_str(), Some(&format!("{{\"v\":\"{theirs}\",\"z\":1}}")));
+    }
+    let mine = ticket.committed().await.unwrap();
+    assert_eq!(engine.events_of(&object), 4, "it is written after theirs");
+    assert_eq!(engine.everything().last().unwrap().revision, mine.revision);
 }
 
 /// etcd applies the write that takes the last of its space, and refuses it.
@@ -383,6 +407,30 @@ async fn readers_share_a_probe_that_starts_after_them() {
     readers.into_iter().for_each(|reader| _ = tasks.spawn(reader));
     tasks.join_all().await.into_iter().for_each(Result::unwrap);
     assert!(clients[0].barriers() <= 3, "{} probes", clients[0].barriers());
+}
+
+/// A probe under way says nothing of what was acknowledged since it began.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_comes_during_a_probe_waits_for_the_next() {
+    let (_, clients, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let probes = clients[1].barriers();
+    clients[1].hold_probes(true);
+    let early = tokio::spawn(other.barrier().unwrap());
+    while clients[1].barriers() == probes {
+        tokio::task::yield_now().await;
+    }
+    clients[1].hold(true);
+    commit(&one, create(&object, "1")).await.unwrap();
+    let late = tokio::spawn(other.barrier().unwrap());
+    tokio::task::yield_now().await;
+    clients[1].hold_probes(false);
+    early.await.unwrap().unwrap();
+    tokio::task::yield_now().await;
+    assert!(other.get(&object).is_none() && !late.is_finished(), "it waits for the write");
+    clients[1].hold(false);
+    late.await.unwrap().unwrap();
+    assert!(other.get(&object).is_some());
 }
 
 #[tokio::test]
