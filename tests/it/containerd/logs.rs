@@ -46,22 +46,33 @@ async fn fault_57_kubectl_that_follows_a_log_loses_no_line_when_it_is_rotated() 
     let mut process =
         KubectlProcess(follow.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap());
     let output = BufReader::new(process.0.stdout.take().unwrap());
+    let (sender, begun) = tokio::sync::oneshot::channel();
     let reading = tokio::task::spawn_blocking(move || {
+        let mut sender = Some(sender);
         let lines = output.lines().map_while(Result::ok);
+        let lines = lines.inspect(|_| _ = sender.take().map(|sender| sender.send(())));
         lines.take_while(|line| line != "end").collect::<Vec<String>>()
     });
+    // Of what was rotated before, kubectl reads nothing, as from any kubelet.
+    tokio::time::timeout(BOUND, begun).await.expect("a line arrives").unwrap();
     let logs = node.containerd.path("pod-logs");
-    wait_until("the log was rotated three times", BOUND, || async {
+    let all = || {
         let mut found = Vec::new();
         files(&logs, &mut found);
-        let is_compressed = |path: &PathBuf| path.extension().is_some_and(|it| it == "gz");
-        let compressed = found.iter().filter(|path| is_compressed(path)).count();
-        if compressed >= 2 { Ok(()) } else { Err(format!("{found:?}\n{}", node.log())) }
+        found
+    };
+    let before = all().len();
+    wait_until("the log was rotated three times", BOUND, || async {
+        let found = all();
+        if found.len() >= before + 3 { Ok(()) } else { Err(format!("{found:?}\n{}", node.log())) }
     })
     .await;
+    let is_compressed = |path: &PathBuf| path.extension().is_some_and(|it| it == "gz");
+    assert!(all().iter().any(is_compressed), "{:?}", all());
     fs::write(shared.join("stop"), "").unwrap();
     let lines = tokio::time::timeout(BOUND, reading).await.expect("the last line arrives").unwrap();
     assert!(lines.len() >= 300, "{} lines", lines.len());
-    let wrong = lines.iter().enumerate().find(|(at, line)| **line != at.to_string());
-    assert_eq!(wrong, None, "of {}", lines.len());
+    let first: usize = lines[0].parse().unwrap();
+    let wrong = lines.iter().enumerate().find(|(at, line)| **line != (first + at).to_string());
+    assert_eq!(wrong, None, "of {} from {first}", lines.len());
 }
