@@ -1,4 +1,4 @@
-//! Secrets of pods on a real runtime: credentials of a registry.
+//! Secrets of pods on a real runtime: credentials of a registry, and a client in a pod.
 
 use super::node::{NodeUnderTest, PODS};
 use super::streams::pod;
@@ -58,4 +58,56 @@ async fn a_private_image_is_pulled_with_the_secrets_of_the_pod_or_its_service_ac
     })
     .await;
     assert!(!node.log().contains(PASSWORD), "a password in the log");
+}
+
+/// What the API server's admission adds to a pod.
+fn access() -> Value {
+    json!({"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace",
+            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+    ]}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_client_in_a_pod_is_its_service_account_for_the_api_server() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let kubectl = ferrokube_testkit::newest_kubectl().command(&node.server.kubeconfig());
+    let program = kubectl.get_program().to_str().unwrap();
+    let port = node.server.url().rsplit(':').next().unwrap_or_default();
+    let mut main = node.busybox("main", "exec /kubectl auth whoami -o json > /shared/whoami 2>&1");
+    main["env"] = json!([
+        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": port},
+        {"name": "HOME", "value": "/tmp"},
+    ]);
+    let shared = node.containerd.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    main["volumeMounts"] = json!([
+        {"name": "kubectl", "mountPath": "/kubectl", "readOnly": true},
+        {"name": "shared", "mountPath": "/shared"},
+        {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": true},
+    ]);
+    let mut client = pod("client", &[main]);
+    client["spec"]["hostNetwork"] = true.into();
+    client["spec"]["restartPolicy"] = "Never".into();
+    // Without an admission step that names it.
+    client["spec"]["serviceAccountName"] = "default".into();
+    client["spec"]["volumes"] = json!([
+        {"name": "kubectl", "hostPath": {"path": program, "type": "File"}},
+        {"name": "shared", "hostPath": {"path": shared}},
+        access(),
+    ]);
+    node.create(PODS, &client).await;
+    node.until("client", "it ends", |pod| {
+        ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or(""))
+    })
+    .await;
+    let seen = std::fs::read_to_string(shared.join("whoami")).unwrap();
+    let review: Value = serde_json::from_str(&seen).unwrap_or_else(|_| panic!("{seen}"));
+    let user = &review["status"]["userInfo"];
+    assert_eq!(user["username"], "system:serviceaccount:default:default");
+    assert_eq!(user["extra"]["authentication.kubernetes.io/pod-name"], json!(["client"]));
 }
