@@ -23,6 +23,9 @@ impl KubeletProcess {
             "podLogsDir": logs,
             "registryPullQPS": 0,
             "serializeImagePulls": false,
+            // Whatever is free on the machine of the test.
+            "evictionHard": {"memory.available": "0%"},
+            "imageGCHighThresholdPercent": 100,
         });
         let fields = settings.as_object().unwrap().clone();
         text.as_object_mut().unwrap().extend(fields);

@@ -16,12 +16,14 @@
 //! - A pull without progress for [`PullConfig::progress_timeout`] is cancelled. CRI reports no bytes
 //!   of a pull: progress is any change of the image filesystem's use, so that a stalled pull may
 //!   live longer next to others that write.
+//! - Images that nothing uses are removed when their file system fills up (`collect.rs`).
 //! - QPS and burst refuse a pull, as kubelet's do; they do not bound pulls in progress.
 //!
 //! Messages of events are kubelet's, as far as it has them.
 
 mod backoff;
 mod bucket;
+mod collect;
 mod flights;
 mod list;
 mod manager;
@@ -29,6 +31,7 @@ mod metrics;
 mod progress;
 mod reference;
 
+pub use collect::{ImageCollection, ImageCollector, UnusedImage};
 pub use manager::{
     ImageManager, PodIdentity, PullConfig, PullError, PullEvent, PullEvents, PullPolicy,
     PullRequest, go_duration,

@@ -155,7 +155,7 @@ impl ImageManager {
     }
 
     /// The image service, for calls that take no time.
-    fn runtime(&self) -> Runtime {
+    pub fn runtime(&self) -> Runtime {
         self.flights.runtime.within(Some(Duration::from_secs(120)))
     }
 

@@ -65,10 +65,15 @@ impl StatusBoard {
     }
 
     /// Posts that a pod of the API was not run, and why.
-    pub(crate) fn reject(&self, pod: PodIdentity, context: TraceContext, message: String) {
+    pub(crate) fn reject(
+        &self,
+        pod: PodIdentity,
+        context: TraceContext,
+        (reason, message): (&str, &str),
+    ) {
         let status = PodStatus {
             phase: Some("Failed".to_owned()),
-            reason: Some("NotImplemented".to_owned()),
+            reason: Some(reason.to_owned()),
             message: Some(format!("Pod was rejected: {message}")),
             ..PodStatus::default()
         };

@@ -54,6 +54,7 @@ impl DesiredPods {
                 pod: Some(node_pod.unwrap_or_else(|_| bare(pod))),
                 uid,
                 is_deleted: true,
+                evicted: None,
             });
             return;
         }

@@ -5,7 +5,7 @@ use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
 use crate::kubelet::PodNode;
 use crate::next::{SeenPod, name_of};
 use crate::pod::NodePod;
-use crate::status::{StatusInputs, status};
+use crate::status::{self, StatusInputs, status};
 use crate::worker::{WorkerError, in_background, look, now, remove_sandbox};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub(crate) struct EndingPod {
     pub(crate) pod: Option<NodePod>,
     /// Deletes it from the API server when it has ended.
     pub(crate) is_deleted: bool,
+    /// Why the node does not run it any longer: it stays in the API, as failed.
+    pub(crate) evicted: Option<String>,
 }
 
 /// Ends a pod; may be repeated.
@@ -32,7 +34,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     let seen = look(node, uid).await?;
     stop(node, ending, &seen).await?;
     // After a restart nothing may be left to show: the status of before stands.
-    let is_shown = ending.is_deleted && !seen.containers.is_empty();
+    let is_shown = ending.evicted.is_some() || (ending.is_deleted && !seen.containers.is_empty());
     if let Some(pod) = pod.as_ref().filter(|_| is_shown) {
         let seen = look(node, uid).await?;
         let mut messages = BTreeMap::new();
@@ -44,7 +46,11 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
             started_at: now(),
             ..StatusInputs::default()
         };
-        node.statuses.post(pod, status(pod, &seen, &inputs, now()));
+        let mut status = status(pod, &seen, &inputs, now());
+        if let Some(message) = &ending.evicted {
+            status::set_evicted(&mut status, message);
+        }
+        node.statuses.post(pod, status);
     }
     for sandbox in seen.sandboxes {
         remove_sandbox(node, sandbox.id).await?;

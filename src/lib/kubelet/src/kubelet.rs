@@ -6,6 +6,9 @@ use crate::board::StatusBoard;
 use crate::config::KubeletConfig;
 use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
+use crate::eviction::{
+    self, EvictionPolicy, Evictions, FigureSource, MachineFigures, NodePressure, refusal,
+};
 use crate::log_files::{self, LogRotation};
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
@@ -15,7 +18,7 @@ use crate::worker;
 use ferrokube_cri::{
     CriError, ListContainersRequest, ListPodSandboxRequest, Runtime, VersionRequest,
 };
-use ferrokube_images::{ImageManager, PullEvent, PullEvents};
+use ferrokube_images::{ImageCollection, ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
 use parking_lot::Mutex;
 use std::collections::hash_map::DefaultHasher;
@@ -53,6 +56,13 @@ pub(crate) struct PodNode {
     pub(crate) host_ips: Vec<String>,
     pub(crate) name: String,
     pub(crate) objects: Arc<dyn PodObjects>,
+    pub(crate) figures: Arc<dyn FigureSource>,
+    pub(crate) thresholds: EvictionPolicy,
+    /// What the node is short of now.
+    pub(crate) pressure: Mutex<NodePressure>,
+    pub(crate) evictions: Evictions,
+    /// Pods that have a worker, by UID.
+    pub(crate) active: Mutex<BTreeMap<String, NodePod>>,
     /// Name and version, once known.
     version: Mutex<Option<(String, String)>>,
 }
@@ -111,6 +121,7 @@ pub struct Kubelet {
     static_pods: Option<PathBuf>,
     interval: Duration,
     rotation: LogRotation,
+    collection: ImageCollection,
     api: Option<NodeApi>,
     server: Option<KubeletServer>,
 }
@@ -137,11 +148,17 @@ impl Kubelet {
                 host_ips: Vec::new(),
                 name: name.to_owned(),
                 objects: Arc::new(NoObjects),
+                figures: Arc::new(MachineFigures),
+                thresholds: config.eviction.clone(),
+                pressure: Mutex::default(),
+                evictions: Evictions::default(),
+                active: Mutex::default(),
                 version: Mutex::default(),
             },
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
             rotation: config.log_rotation,
+            collection: config.image_collection,
             api: None,
             server: None,
         }
@@ -151,6 +168,13 @@ impl Kubelet {
     #[must_use]
     pub fn events(mut self, events: Arc<dyn PullEvents>) -> Self {
         self.node.events = Some(events);
+        self
+    }
+
+    /// Takes what the machine has and what is left of it from there.
+    #[must_use]
+    pub fn figures(mut self, figures: Arc<dyn FigureSource>) -> Self {
+        self.node.figures = figures;
         self
     }
 
@@ -178,21 +202,9 @@ impl Kubelet {
     }
 
     /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
-    pub async fn run(self) {
-        let Self { node, static_pods, interval, rotation, api, server } = self;
-        let node = Arc::new(node);
-        let (found, files) = watch::channel(Vec::new());
-        let pods = PodLoop {
-            node: Arc::clone(&node),
-            static_pods,
-            interval,
-            api: api.as_ref().map(|api| Arc::clone(&api.pods)),
-            found,
-            workers: BTreeMap::new(),
-            ending: BTreeMap::new(),
-            ended: BTreeSet::new(),
-        };
-        let rotating = log_files::run(&node, rotation);
+    pub async fn run(mut self) {
+        let (api, server) = (self.api.take(), self.server.take());
+        let (node, files, loops) = self.loops(api.as_ref().map(|api| Arc::clone(&api.pods)));
         match api {
             Some(api) => {
                 let served = ServedNode {
@@ -206,10 +218,38 @@ impl Kubelet {
                         server.run(served).await;
                     }
                 };
-                _ = tokio::join!(pods.run(), rotating, api.run(&node, files), serving);
+                _ = tokio::join!(loops, api.run(&node, files), serving);
             }
-            None => _ = tokio::join!(pods.run(), rotating),
+            None => loops.await,
         }
+    }
+
+    /// What runs with and without an API server, whose pods may be given; and the static pods.
+    pub(crate) fn loops(
+        self,
+        api: Option<Arc<ApiPods>>,
+    ) -> (Arc<PodNode>, watch::Receiver<Vec<NodePod>>, impl Future<Output = ()>) {
+        let Self { node, static_pods, interval, rotation, collection, .. } = self;
+        let node = Arc::new(node);
+        let (found, files) = watch::channel(Vec::new());
+        let pods = PodLoop {
+            node: Arc::clone(&node),
+            static_pods,
+            interval,
+            api,
+            found,
+            workers: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            refused: BTreeSet::new(),
+        };
+        let own = Arc::clone(&node);
+        let loops = async move {
+            let rotating = log_files::run(&own, rotation);
+            let keeping = eviction::run(&own, collection);
+            _ = tokio::join!(pods.run(), rotating, keeping);
+        };
+        (node, files, loops)
     }
 }
 
@@ -225,6 +265,8 @@ struct PodLoop {
     ending: BTreeMap<String, EndingTask>,
     /// UIDs of pods that have ended and that the API server still has.
     ended: BTreeSet<String>,
+    /// Of pods that were not let in for what the node is short of.
+    refused: BTreeSet<String>,
 }
 
 struct PodWorker {
@@ -361,29 +403,64 @@ impl PodLoop {
                 let Some(worker) = self.workers.get(&uid) else { continue };
                 let (pod, context) = (worker.pod.clone(), worker.pod.context());
                 let grace = grace(&pod);
-                self.end(EndingPod { uid, grace, pod: Some(pod), is_deleted: false }, context);
+                self.end(
+                    EndingPod { uid, grace, pod: Some(pod), is_deleted: false, evicted: None },
+                    context,
+                );
             }
             for (uid, pod) in current.iter().filter(|(uid, _)| is_missing(uid)) {
                 if let Some(grace) = pod.grace.filter(|_| !self.ending.contains_key(uid)) {
                     let uid = uid.clone();
-                    let ending = EndingPod { uid, grace, pod: None, is_deleted: false };
+                    let ending =
+                        EndingPod { uid, grace, pod: None, is_deleted: false, evicted: None };
                     self.end(ending, pod.context);
                 }
             }
         }
         for (identity, context, message) in &desired.rejected {
-            self.node.statuses.reject(identity.clone(), *context, message.clone());
+            let why = ("NotImplemented", message.as_str());
+            self.node.statuses.reject(identity.clone(), *context, why);
         }
         for pod in &desired.wanted {
             // The pod of before, or this one, is still ending: paths and names are its own.
             let name = pod.full_name();
             let is_ending = self.ending.contains_key(&pod.uid)
                 || current.iter().any(|(uid, other)| *uid != pod.uid && other.full_name == name);
-            if !is_ending && !self.workers.contains_key(&pod.uid) {
+            if self.is_evicted(pod) || is_ending || self.workers.contains_key(&pod.uid) {
+                continue;
+            }
+            // What ran under another kubelet goes on.
+            if current.contains_key(&pod.uid) || !self.is_refused(pod) {
                 let worker = self.start(pod.clone());
                 self.workers.insert(pod.uid.clone(), worker);
             }
         }
+    }
+
+    /// Whether a pod was evicted; ends it, unless that was done.
+    fn is_evicted(&mut self, pod: &NodePod) -> bool {
+        let evicted = self.node.evictions.message(&pod.uid);
+        if evicted.is_some() && !self.node.evictions.is_over(&pod.uid) {
+            let (uid, is_deleted) = (pod.uid.clone(), false);
+            let own = EndingPod { uid, grace: 0, pod: Some(pod.clone()), is_deleted, evicted };
+            self.end(own, pod.context());
+            return true;
+        }
+        evicted.is_some()
+    }
+
+    /// Whether a new pod is not let in for what the node is short of; shows that.
+    fn is_refused(&mut self, pod: &NodePod) -> bool {
+        if self.refused.contains(&pod.uid) {
+            return true;
+        }
+        let pressure = *self.node.pressure.lock();
+        let Some(message) = refusal(pod, pressure) else { return false };
+        tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "pod refused");
+        self.node.warn(pod, "Evicted", message.clone());
+        self.node.statuses.reject(pod.identity(), pod.context(), ("Evicted", &message));
+        self.refused.insert(pod.uid.clone());
+        true
     }
 
     /// Notes which pods have ended.
@@ -396,12 +473,15 @@ impl PodLoop {
             .collect();
         for uid in finished {
             let Some(EndingTask { pod, .. }) = self.ending.remove(&uid) else { continue };
+            self.node.evictions.ended(&uid);
             if pod.is_deleted {
                 self.ended.insert(uid);
             }
         }
         if desired.is_complete {
             self.ended.retain(|uid| desired.knows(uid));
+            self.refused.retain(|uid| desired.knows(uid));
+            self.node.evictions.retain(|uid| desired.knows(uid));
             let is_ending = |uid: &str| self.ending.contains_key(uid);
             self.node.statuses.retain(|uid| desired.knows(uid) || is_ending(uid));
         }
@@ -410,6 +490,7 @@ impl PodLoop {
     fn start(&self, pod: NodePod) -> PodWorker {
         let (wake, changes) = watch::channel(0);
         tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
+        self.node.active.lock().insert(pod.uid.clone(), pod.clone());
         let work = worker::run(Arc::clone(&self.node), pod.clone(), changes);
         let task =
             tokio::spawn(ferrokube_trace::scoped(pod.context(), tracing::Span::none(), work));
@@ -419,6 +500,7 @@ impl PodLoop {
     /// Ends a pod in the background; one that is ending may get less time.
     fn end(&mut self, pod: EndingPod, context: TraceContext) {
         self.workers.remove(&pod.uid);
+        self.node.active.lock().remove(&pod.uid);
         if let Some(ending) = self.ending.get(&pod.uid) {
             if ending.pod.grace <= pod.grace {
                 return;

@@ -23,6 +23,8 @@
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
+//! - **A node that is short of memory or disk** (`eviction/`) says so, takes no more pods, removes unused
+//!   images, and ends pods, one after the other.
 //! - **Logs** (`log_files/`) are rotated by size; a follower goes on from file to file.
 //! - **The server** (`server/`) is for the API server: logs, the runtime's streams of commands and
 //!   ports, and what pods use (`usage/`).
@@ -36,6 +38,7 @@ mod config;
 mod desired;
 mod ending;
 mod environment;
+mod eviction;
 mod fields;
 mod hooks;
 mod kubelet;
@@ -59,6 +62,8 @@ pub use config::{
     HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings,
     ServerConfig, ServerSettings,
 };
+pub use eviction::{EvictionPolicy, EvictionSignal, EvictionThreshold};
+pub use eviction::{FigureSource, NodeFigures, ResourceFigure};
 pub use kubelet::{Kubelet, KubeletPaths};
 pub use log_files::LogRotation;
 pub use pod::{NodePod, NodePodError};

@@ -309,6 +309,22 @@ fn phase(pod: &NodePod, inits: &[ContainerStatus], mains: &[ContainerStatus]) ->
     if policy == "Never" && all_ended { "Failed" } else { "Running" }
 }
 
+/// Makes it the status of a pod that the node has evicted.
+pub(crate) fn set_evicted(status: &mut PodStatus, message: &str) {
+    status.phase = Some("Failed".to_owned());
+    status.reason = Some("Evicted".to_owned());
+    status.message = Some(message.to_owned());
+    let condition = PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("TerminationByKubelet".to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(Timestamp::now())),
+        ..PodCondition::default()
+    };
+    status.conditions.get_or_insert_default().push(condition);
+}
+
 /// `status` as it is to be stored over `old`: older transition times of unchanged conditions, and
 /// what others have written.
 pub(crate) fn merged(old: &PodStatus, mut status: PodStatus) -> PodStatus {
@@ -322,7 +338,10 @@ pub(crate) fn merged(old: &PodStatus, mut status: PodStatus) -> PodStatus {
             condition.last_transition_time = Some(time);
         }
     }
-    conditions.extend(before.iter().filter(|other| !OWNED.contains(&&*other.type_)).cloned());
+    let own: Vec<String> = conditions.iter().map(|own| own.type_.clone()).collect();
+    let is_others =
+        |other: &&PodCondition| !OWNED.contains(&&*other.type_) && !own.contains(&other.type_);
+    conditions.extend(before.iter().filter(is_others).cloned());
     if old.start_time.is_some() {
         status.start_time.clone_from(&old.start_time);
     }

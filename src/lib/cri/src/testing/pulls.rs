@@ -61,6 +61,11 @@ impl FakeRuntime {
         self.state.lock().images.insert(image.to_owned(), IMAGE_BYTES);
     }
 
+    /// Names of the images that are present.
+    pub fn images(&self) -> Vec<String> {
+        self.state.lock().images.keys().cloned().collect()
+    }
+
     /// How pulls of this image go.
     pub fn script(&self, image: &str, script: PullScript) {
         self.state.lock().scripts.insert(image.to_owned(), script);

@@ -1,7 +1,8 @@
 //! The Node object: registration, and its status.
 
 use super::NodeIdentity;
-use super::facts::{MachineUse, system_info};
+use super::facts::{quantities, system_info};
+use crate::eviction::NodePressure;
 use crate::kubelet::PodNode;
 use crate::worker::in_background;
 use ferrokube_client::Outage;
@@ -15,6 +16,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -125,10 +127,11 @@ async fn register(
 /// The node as it is now.
 async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
     let root = node.paths.root.clone();
-    let version = identity.version.clone();
-    let read = in_background(move || Ok((MachineUse::read(&root), system_info(&version))));
-    let (machine, mut info) = read.await.unwrap_or_default();
-    let [capacity, allocatable] = machine.quantities(identity.max_pods);
+    let (version, figures) = (identity.version.clone(), Arc::clone(&node.figures));
+    let read = in_background(move || Ok((figures.read(&root, None), system_info(&version))));
+    let (figures, mut info) = read.await.unwrap_or_default();
+    let [capacity, allocatable] =
+        quantities(&figures, &node.thresholds.thresholds, identity.max_pods);
     let mut addresses: Vec<_> = identity
         .addresses
         .iter()
@@ -137,6 +140,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
         .map(|(type_, address)| NodeAddress { type_: type_.to_owned(), address })
         .collect();
     addresses.dedup();
+    let unready = unready(node).await;
     // Unknown while the runtime is down, which the condition below shows.
     let _ = node.learn_version().await;
     info.container_runtime_version = node.runtime_version();
@@ -144,7 +148,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
         addresses: Some(addresses),
         capacity: Some(capacity),
         allocatable: Some(allocatable),
-        conditions: Some(conditions(&machine, unready(node).await)),
+        conditions: Some(conditions(*node.pressure.lock(), unready)),
         daemon_endpoints: identity.server_port.map(|port| NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
         }),
@@ -176,7 +180,7 @@ async fn unready(node: &PodNode) -> Option<String> {
     (!faults.is_empty()).then(|| faults.join(", "))
 }
 
-fn conditions(machine: &MachineUse, unready: Option<String>) -> Vec<NodeCondition> {
+fn conditions(short: NodePressure, unready: Option<String>) -> Vec<NodeCondition> {
     let now = Some(Time(Timestamp::now()));
     let condition = |type_: &str, status: bool, reason: &str, message: String| NodeCondition {
         type_: type_.to_owned(),
@@ -195,11 +199,11 @@ fn conditions(machine: &MachineUse, unready: Option<String>) -> Vec<NodeConditio
     let processes = ["KubeletHasSufficientPID", "KubeletHasInsufficientPID"];
     let mut disk = pressure(
         "DiskPressure",
-        machine.is_short_of_disk(),
+        short.disk,
         "disk space",
         ["KubeletHasNoDiskPressure", "KubeletHasDiskPressure"],
     );
-    let has = if machine.is_short_of_disk() { "has disk" } else { "has no disk" };
+    let has = if short.disk { "has disk" } else { "has no disk" };
     disk.message = Some(format!("kubelet {has} pressure"));
     let ready = match unready {
         None => {
@@ -209,9 +213,9 @@ fn conditions(machine: &MachineUse, unready: Option<String>) -> Vec<NodeConditio
         Some(message) => condition("Ready", false, "KubeletNotReady", message),
     };
     vec![
-        pressure("MemoryPressure", machine.is_short_of_memory(), "memory", memory),
+        pressure("MemoryPressure", short.memory, "memory", memory),
         disk,
-        pressure("PIDPressure", machine.is_short_of_processes(), "PID", processes),
+        pressure("PIDPressure", short.processes, "PID", processes),
         ready,
     ]
 }
@@ -222,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_runtime_that_is_not_ready_makes_the_node_unready_with_kubelets_words() {
-        let machine = MachineUse::default();
-        let of = |unready: Option<&str>| conditions(&machine, unready.map(str::to_owned));
+        let of =
+            |unready: Option<&str>| conditions(NodePressure::default(), unready.map(str::to_owned));
         let ready = |all: &[NodeCondition]| {
             let found = all.iter().find(|it| it.type_ == "Ready").unwrap();
             (found.status.clone(), found.reason.clone().unwrap(), found.message.clone().unwrap())

@@ -29,6 +29,14 @@ impl ApiPods {
         self.listed.lock().as_ref().map(|pods| pods.values().cloned().collect())
     }
 
+    /// As if the API server had these.
+    #[cfg(test)]
+    pub(crate) fn set(&self, pods: impl IntoIterator<Item = Pod>) {
+        let mut listing = BTreeMap::new();
+        pods.into_iter().for_each(|pod| self.apply(Event::InitApply(pod), &mut listing));
+        self.apply(Event::InitDone, &mut listing);
+    }
+
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,9 +1,12 @@
 //! Settings of what the kubelet tidies up.
 
 use super::duration;
+use crate::eviction::{EvictionPolicy, EvictionThreshold};
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::quantity::Quantity;
+use ferrokube_images::ImageCollection;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Shortest interval of looks at the sizes of logs; kubelet's.
@@ -20,6 +23,18 @@ pub struct HousekeepingSettings {
     pub log_max_workers: Option<i64>,
     /// Time between two looks at the sizes of logs.
     pub log_monitor_interval: Option<Duration>,
+    /// Percentage of use from which on images are removed.
+    pub image_high_percent: Option<i64>,
+    /// Percentage of use down to which they are.
+    pub image_low_percent: Option<i64>,
+    /// Age below which an image stays.
+    pub image_least_age: Option<Duration>,
+    /// Time without use after which an image is removed anyway.
+    pub image_longest_unused: Option<Duration>,
+    /// Amounts by signal, below which pods are evicted.
+    pub eviction_hard: Option<BTreeMap<String, String>>,
+    /// How long a condition lasts after its cause.
+    pub pressure_transition: Option<Duration>,
 }
 
 impl HousekeepingSettings {
@@ -36,6 +51,21 @@ impl HousekeepingSettings {
             "containerLogMaxFiles" => self.log_max_files = value.as_i64(),
             "containerLogMaxWorkers" => self.log_max_workers = number(),
             "containerLogMonitorInterval" => self.log_monitor_interval = time()?,
+            "imageGCHighThresholdPercent" => self.image_high_percent = value.as_i64(),
+            "imageGCLowThresholdPercent" => self.image_low_percent = value.as_i64(),
+            "imageMinimumGCAge" => self.image_least_age = time()?,
+            "imageMaximumGCAge" => self.image_longest_unused = time()?,
+            "evictionPressureTransitionPeriod" => self.pressure_transition = time()?,
+            "evictionHard" => {
+                let fields = value.as_object().into_iter().flat_map(|fields| fields.iter());
+                let pair = |(signal, amount): (&str, &Value)| {
+                    let wrong = || format!("evictionHard.{signal} must be a string");
+                    Ok((signal.to_owned(), amount.as_str().ok_or_else(wrong)?.to_owned()))
+                };
+                let pairs = fields.map(|(signal, amount)| pair((signal.as_ref(), amount)));
+                let pairs: BTreeMap<String, String> = pairs.collect::<Result<_, String>>()?;
+                self.eviction_hard = Some(pairs).filter(|pairs| !pairs.is_empty());
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -48,6 +78,12 @@ impl HousekeepingSettings {
             log_max_files: self.log_max_files.or(below.log_max_files),
             log_max_workers: self.log_max_workers.or(below.log_max_workers),
             log_monitor_interval: self.log_monitor_interval.or(below.log_monitor_interval),
+            image_high_percent: self.image_high_percent.or(below.image_high_percent),
+            image_low_percent: self.image_low_percent.or(below.image_low_percent),
+            image_least_age: self.image_least_age.or(below.image_least_age),
+            image_longest_unused: self.image_longest_unused.or(below.image_longest_unused),
+            eviction_hard: self.eviction_hard.or(below.eviction_hard),
+            pressure_transition: self.pressure_transition.or(below.pressure_transition),
         }
     }
 
@@ -80,5 +116,53 @@ impl HousekeepingSettings {
         let number = |number: i64| u32::try_from(number).unwrap_or(0);
         let max_bytes = u64::try_from(bytes).ok();
         LogRotation { max_bytes, max_files: number(files), workers: number(workers), interval }
+    }
+
+    /// Checks and adds defaults.
+    pub(super) fn image_collection(&self, mut wrong: impl FnMut(String)) -> ImageCollection {
+        let (high, low) =
+            (self.image_high_percent.unwrap_or(85), self.image_low_percent.unwrap_or(80));
+        for (name, percent) in
+            [("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)]
+        {
+            if !(0..=100).contains(&percent) {
+                wrong(format!("{name} {percent} must be between 0 and 100, inclusive"));
+            }
+        }
+        if low >= high {
+            wrong(format!(
+                "imageGCLowThresholdPercent {low} must be less than imageGCHighThresholdPercent \
+                 {high}"
+            ));
+        }
+        let least_age = self.image_least_age.unwrap_or(Duration::from_secs(120));
+        if self.image_longest_unused.is_some_and(|longest| longest < least_age) {
+            wrong("imageMaximumGCAge must be greater than imageMinimumGCAge".to_owned());
+        }
+        let percent = |percent: i64| u8::try_from(percent).unwrap_or(100);
+        ImageCollection {
+            high_percent: percent(high),
+            low_percent: percent(low),
+            least_age,
+            longest_unused: self.image_longest_unused,
+        }
+    }
+
+    /// Checks and adds defaults: those of kubelet stand only as long as nothing is set.
+    pub(super) fn eviction(&self, mut wrong: impl FnMut(String)) -> EvictionPolicy {
+        let mut thresholds = Vec::new();
+        match &self.eviction_hard {
+            None => thresholds = EvictionThreshold::defaults(),
+            Some(given) => {
+                for (signal, amount) in given {
+                    match EvictionThreshold::parse(signal, amount) {
+                        Ok(threshold) => thresholds.extend(threshold),
+                        Err(why) => wrong(format!("evictionHard: {why}")),
+                    }
+                }
+            }
+        }
+        let transition = self.pressure_transition.unwrap_or(Duration::from_secs(300));
+        EvictionPolicy { thresholds, transition }
     }
 }

@@ -8,12 +8,13 @@ mod fields;
 mod housekeeping;
 mod server;
 
+use crate::eviction::EvictionPolicy;
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::yaml;
-use ferrokube_images::PullConfig;
+use ferrokube_images::{ImageCollection, PullConfig};
 use fields::{ConfigFieldType, UNUSED, USED};
 pub use housekeeping::HousekeepingSettings;
 pub use server::{ServerConfig, ServerSettings};
@@ -122,6 +123,10 @@ pub struct KubeletConfig {
     pub server: Option<ServerConfig>,
     /// Of the containers' logs.
     pub log_rotation: LogRotation,
+    /// When unused images are removed.
+    pub image_collection: ImageCollection,
+    /// When pods are evicted.
+    pub eviction: EvictionPolicy,
 }
 
 impl KubeletConfigFile {
@@ -385,6 +390,8 @@ impl KubeletSettings {
         }
         let server = self.server.finish(&mut wrong);
         let log_rotation = self.housekeeping.log_rotation(&mut wrong);
+        let image_collection = self.housekeeping.image_collection(&mut wrong);
+        let eviction = self.housekeeping.eviction(&mut wrong);
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
         }
@@ -419,6 +426,8 @@ impl KubeletSettings {
             node_lease_duration: Duration::from_secs(u64::from(number(lease))),
             server,
             log_rotation,
+            image_collection,
+            eviction,
         })
     }
 }

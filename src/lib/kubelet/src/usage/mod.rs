@@ -20,6 +20,7 @@ use ferrokube_cri::{
 };
 use pods::{DiskSamples, RuntimeLists};
 use rates::CpuRates;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,27 @@ impl UsageCollector {
         let summary =
             summary.inspect_err(|error| tracing::warn!(%error, "cannot collect what pods use"));
         metrics::text(summary.as_deref().ok())
+    }
+
+    /// Bytes that the containers of each pod use, by UID and name: of memory, or of their own layers.
+    ///
+    /// # Errors
+    /// [`UsageError`].
+    pub(crate) async fn consumption(
+        &self,
+        is_memory: bool,
+    ) -> Result<BTreeMap<String, BTreeMap<String, u64>>, UsageError> {
+        let summary = self.collected().await?;
+        let pods = summary.pods.iter().map(|pod| {
+            let containers = pod.containers.iter().map(|container| {
+                let memory = || container.memory.as_ref()?.working_set_bytes;
+                let layer = || container.rootfs.as_ref()?.used_bytes;
+                let used = if is_memory { memory() } else { layer() };
+                (container.name.clone(), used.unwrap_or(0))
+            });
+            (pod.pod_ref.uid.clone(), containers.collect())
+        });
+        Ok(pods.collect())
     }
 
     async fn collected(&self) -> UsageOutcome {

@@ -131,3 +131,21 @@ fn rotation_of_logs_has_kubelets_defaults_and_bounds() {
     }
     assert!(rotation("containerLogMaxSize: many").is_err());
 }
+
+#[test]
+fn figures_of_images_and_evictions_have_kubelets_defaults_and_bounds() {
+    let images = |fields| config(fields).map(|config| config.image_collection);
+    let defaults = images("").unwrap();
+    assert_eq!((defaults.high_percent, defaults.low_percent), (85, 80));
+    assert_eq!((defaults.least_age, defaults.longest_unused), (Duration::from_secs(120), None));
+    let why = images("imageGCHighThresholdPercent: 70\nimageMaximumGCAge: 1s").unwrap_err();
+    for part in ["imageGCLowThresholdPercent 80 must be less than", "imageMaximumGCAge must be"] {
+        assert!(why.contains(part), "{why}");
+    }
+    let eviction = |fields| config(fields).map(|config| config.eviction.thresholds.len());
+    assert_eq!(eviction(""), Ok(5));
+    assert_eq!(eviction("evictionHard: {memory.available: 1Gi}"), Ok(1), "no others");
+    assert_eq!(eviction("evictionHard: {memory.available: 0%}"), Ok(0));
+    let why = eviction("evictionHard: {memory.used: 1Gi}").unwrap_err();
+    assert!(why.contains("unknown eviction signal memory.used"), "{why}");
+}

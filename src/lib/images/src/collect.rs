@@ -1,0 +1,157 @@
+//! Removes images that nothing uses, those that were used longest ago first; kubelet's order and
+//! figures.
+
+use crate::manager::ImageManager;
+use ferrokube_cri::{CriError, ImageSpec, ImageSummary, ListImagesRequest, RemoveImageRequest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// When images are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageCollection {
+    /// Percentage of the file system's use from which on images are removed.
+    pub high_percent: u8,
+    /// Percentage down to which they are.
+    pub low_percent: u8,
+    /// Time since an image was first seen, below which it stays.
+    pub least_age: Duration,
+    /// Time without use after which an image is removed, whatever is free; `None`: never.
+    pub longest_unused: Option<Duration>,
+}
+
+impl ImageCollection {
+    /// Bytes to free of a file system with this size and this room; `None`: none.
+    pub fn excess(&self, capacity: u64, available: u64) -> Option<u64> {
+        let used = capacity.saturating_sub(available);
+        let is_full =
+            u128::from(used) * 100 >= u128::from(capacity) * u128::from(self.high_percent);
+        let room = u128::from(capacity) * u128::from(100 - self.low_percent.min(100)) / 100;
+        let room = u64::try_from(room).unwrap_or(u64::MAX);
+        (capacity > 0 && is_full).then(|| room.saturating_sub(available))
+    }
+}
+
+/// What is known of an image.
+#[derive(Clone, Copy)]
+struct SeenImage {
+    first: Instant,
+    used: Option<Instant>,
+}
+
+/// Remembers which images were used when. Bounded by the images of the node.
+pub struct ImageCollector {
+    images: ImageManager,
+    policy: ImageCollection,
+    seen: BTreeMap<String, SeenImage>,
+}
+
+impl ImageCollector {
+    /// For the images of this manager.
+    pub fn new(images: ImageManager, policy: ImageCollection) -> Self {
+        Self { images, policy, seen: BTreeMap::new() }
+    }
+
+    /// Looks at what there is and what of it is in use: references of containers, of any form.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn look(&mut self, in_use: &BTreeSet<String>) -> Result<Vec<UnusedImage>, CriError> {
+        let now = Instant::now();
+        let all = self.images.runtime().list_images(ListImagesRequest::default()).await?.images;
+        let ids: BTreeSet<&str> = all.iter().map(|image| &*image.id).collect();
+        self.seen.retain(|id, _| ids.contains(&**id));
+        let mut unused = Vec::new();
+        for image in &all {
+            let seen = self.seen.entry(image.id.clone());
+            let seen = seen.or_insert(SeenImage { first: now, used: None });
+            if is_used(image, in_use) {
+                seen.used = Some(now);
+            } else if !image.pinned {
+                let SeenImage { first, used } = *seen;
+                unused.push(UnusedImage { id: image.id.clone(), size: image.size, first, used });
+            }
+        }
+        unused.sort_by_key(|image| (image.used, image.first));
+        Ok(unused)
+    }
+
+    /// Removes images that were unused for too long.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn remove_old(&mut self, in_use: &BTreeSet<String>) -> Result<(), CriError> {
+        let unused = self.look(in_use).await?;
+        let Some(longest) = self.policy.longest_unused else { return Ok(()) };
+        for image in unused {
+            if image.used.unwrap_or(image.first).elapsed() > longest {
+                self.remove(&image).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes images until at least these bytes are free; returns how many are.
+    ///
+    /// # Errors
+    /// The runtime's, of the list; an image that cannot be removed is logged.
+    pub async fn free(&mut self, in_use: &BTreeSet<String>, bytes: u64) -> Result<u64, CriError> {
+        let mut freed: u64 = 0;
+        for image in self.look(in_use).await? {
+            if freed >= bytes {
+                break;
+            }
+            // One that has just come is of a pod that is about to start.
+            if image.first.elapsed() < self.policy.least_age {
+                continue;
+            }
+            match self.remove(&image).await {
+                Ok(()) => freed = freed.saturating_add(image.size),
+                Err(error) => tracing::warn!(image = image.id, %error, "cannot remove an image"),
+            }
+        }
+        Ok(freed)
+    }
+
+    async fn remove(&mut self, image: &UnusedImage) -> Result<(), CriError> {
+        tracing::info!(image = image.id, bytes = image.size, "removing an unused image");
+        let spec = ImageSpec { image: image.id.clone(), ..ImageSpec::default() };
+        self.images.runtime().remove_image(RemoveImageRequest { image: Some(spec) }).await?;
+        self.seen.remove(&image.id);
+        Ok(())
+    }
+}
+
+/// An image that no container is made of.
+#[derive(Debug)]
+pub struct UnusedImage {
+    id: String,
+    size: u64,
+    first: Instant,
+    used: Option<Instant>,
+}
+
+fn is_used(image: &ImageSummary, in_use: &BTreeSet<String>) -> bool {
+    let names = image.repo_tags.iter().chain(&image.repo_digests);
+    in_use.contains(&image.id) || names.into_iter().any(|name| in_use.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_freed_follows_from_the_two_percentages() {
+        let policy = ImageCollection {
+            high_percent: 85,
+            low_percent: 80,
+            least_age: Duration::ZERO,
+            longest_unused: None,
+        };
+        assert_eq!(policy.excess(1000, 151), None);
+        assert_eq!(policy.excess(1000, 150), Some(50));
+        assert_eq!(policy.excess(1000, 0), Some(200));
+        assert_eq!(policy.excess(0, 0), None, "unknown");
+        assert_eq!(policy.excess(u64::MAX, 0), Some(u64::MAX / 5));
+    }
+}

@@ -1,0 +1,353 @@
+//! A node that is short of memory or disk: its conditions, unused images, and at last its pods, one
+//! after the other.
+
+mod figures;
+mod ranking;
+mod threshold;
+
+pub(crate) use figures::MachineFigures;
+pub use figures::{FigureSource, NodeFigures, ResourceFigure};
+pub(crate) use ranking::is_critical;
+pub use threshold::{EvictionSignal, EvictionThreshold};
+
+use crate::assemble::{self, empty_directory};
+use crate::kubelet::PodNode;
+use crate::pod::NodePod;
+use crate::usage::UsageCollector;
+use crate::worker::in_background;
+use ferrokube_cri::{CriError, ImageFsInfoRequest, ListContainersRequest};
+use ferrokube_images::{ImageCollection, ImageCollector};
+use parking_lot::Mutex;
+use ranking::PodConsumption;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+use tokio::time::Instant;
+
+/// Time between two looks at the figures; kubelet's.
+const LOOK: Duration = Duration::from_secs(10);
+/// Time between two looks at the images: how late the age of an image begins.
+const COLLECT: Duration = Duration::from_secs(60);
+/// Longest wait for the end of an evicted pod before the figures count again.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+const END_POLL: Duration = Duration::from_millis(500);
+/// Files of a pod that are counted.
+const MAX_FILES: usize = 1_000_000;
+
+/// When pods are evicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvictionPolicy {
+    /// Any of them that is missed counts.
+    pub thresholds: Vec<EvictionThreshold>,
+    /// How long a condition lasts after its cause.
+    pub transition: Duration,
+}
+
+/// What the node is short of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodePressure {
+    pub(crate) memory: bool,
+    pub(crate) disk: bool,
+    pub(crate) processes: bool,
+}
+
+/// The pods that are to end because the node is short of something, by UID. Bounded by the pods of the
+/// node.
+#[derive(Default)]
+pub(crate) struct Evictions(Mutex<BTreeMap<String, (String, bool)>>);
+
+impl Evictions {
+    fn add(&self, uid: &str, message: String) {
+        self.0.lock().insert(uid.to_owned(), (message, false));
+    }
+
+    /// Why a pod is to end.
+    pub(crate) fn message(&self, uid: &str) -> Option<String> {
+        self.0.lock().get(uid).map(|(message, _)| message.clone())
+    }
+
+    /// Notes that it has ended.
+    pub(crate) fn ended(&self, uid: &str) {
+        if let Some((_, is_over)) = self.0.lock().get_mut(uid) {
+            *is_over = true;
+        }
+    }
+
+    /// Whether its end has come, and need not be brought about again.
+    pub(crate) fn is_over(&self, uid: &str) -> bool {
+        self.0.lock().get(uid).is_none_or(|(_, is_over)| *is_over)
+    }
+
+    /// Forgets all pods but these.
+    pub(crate) fn retain(&self, is_known: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|uid, _| is_known(uid));
+    }
+}
+
+/// Why a pod may not start now, with kubelet's words; `None`: it may.
+pub(crate) fn refusal(pod: &NodePod, pressure: NodePressure) -> Option<String> {
+    if is_critical(pod) {
+        return None;
+    }
+    let tolerates = || {
+        pod.spec.tolerations.iter().flatten().any(|one| {
+            let key = one.key.as_deref().unwrap_or_default();
+            let is_any = one.operator.as_deref() == Some("Exists") && key.is_empty();
+            is_any || key == "node.kubernetes.io/memory-pressure"
+        })
+    };
+    let is_best_effort = || {
+        pod.all_containers().all(|container| {
+            let resources = container.resources.clone().unwrap_or_default();
+            let is_none = |list: Option<BTreeMap<_, _>>| list.is_none_or(|list| list.is_empty());
+            is_none(resources.requests) && is_none(resources.limits)
+        })
+    };
+    let mut conditions = Vec::new();
+    if pressure.memory && is_best_effort() && !tolerates() {
+        conditions.push("MemoryPressure");
+    }
+    if pressure.disk {
+        conditions.push("DiskPressure");
+    }
+    let shown = || format!("The node had condition: [{}]. ", conditions.join(" "));
+    (!conditions.is_empty()).then(shown)
+}
+
+/// Looks at the figures, collects images and evicts pods until dropped.
+pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
+    let mut keeper = RoomKeeper {
+        usage: UsageCollector::new(&node.runtime, &node.name, node.paths.root.clone()),
+        collector: ImageCollector::new(node.images.clone(), images),
+        node,
+        collection: images,
+        image_root: None,
+        collected: None,
+        missed: BTreeMap::new(),
+    };
+    loop {
+        keeper.look().await;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What the loop remembers.
+struct RoomKeeper<'a> {
+    node: &'a PodNode,
+    collection: ImageCollection,
+    usage: UsageCollector,
+    collector: ImageCollector,
+    /// A directory on the file system of images.
+    image_root: Option<PathBuf>,
+    /// When images were last looked at.
+    collected: Option<Instant>,
+    /// When each threshold was last missed.
+    missed: BTreeMap<EvictionSignal, Instant>,
+}
+
+impl RoomKeeper<'_> {
+    async fn look(&mut self) {
+        self.find_images().await;
+        let mut figures = self.figures().await;
+        self.show(&figures);
+        if self.collected.is_none_or(|at| at.elapsed() >= COLLECT) {
+            self.collected = Some(Instant::now());
+            if let Err(error) = self.collect(&figures).await {
+                tracing::warn!(%error, "cannot look for unused images");
+            }
+            figures = self.figures().await;
+        }
+        let Some((threshold, _)) = self.first_missed(&figures) else { return };
+        if threshold.signal.is_of_disk() {
+            // A runtime that does not answer keeps no pod from being evicted.
+            if let Err(error) = self.free(u64::MAX).await {
+                tracing::warn!(%error, "cannot remove unused images");
+            }
+            figures = self.figures().await;
+        }
+        if let Some((threshold, figure)) = self.first_missed(&figures) {
+            self.evict(threshold, figure).await;
+        }
+    }
+
+    /// Removes unused images; returns their bytes.
+    async fn free(&mut self, bytes: u64) -> Result<u64, CriError> {
+        let in_use = self.in_use().await?;
+        self.collector.free(&in_use, bytes).await
+    }
+
+    async fn figures(&self) -> NodeFigures {
+        let (source, root) = (Arc::clone(&self.node.figures), self.node.paths.root.clone());
+        let images = self.image_root.clone();
+        in_background(move || Ok(source.read(&root, images.as_deref()))).await.unwrap_or_default()
+    }
+
+    /// Learns where the runtime has its images, once.
+    async fn find_images(&mut self) {
+        if self.image_root.is_some() {
+            return;
+        }
+        let found = self.node.images.runtime().image_fs_info(ImageFsInfoRequest {}).await;
+        let found = found.ok().and_then(|found| found.image_filesystems.into_iter().next());
+        let path = found.and_then(|usage| Some(usage.fs_id?.mountpoint));
+        self.image_root = path.filter(|path| !path.is_empty()).map(PathBuf::from);
+    }
+
+    fn first_missed(&self, figures: &NodeFigures) -> Option<(EvictionThreshold, ResourceFigure)> {
+        let missed = self
+            .node
+            .thresholds
+            .thresholds
+            .iter()
+            .filter_map(|one| Some((*one, one.missed(figures)?)));
+        missed.min_by_key(|(threshold, _)| threshold.signal)
+    }
+
+    /// Notes which thresholds are missed, and were a short time ago.
+    fn show(&mut self, figures: &NodeFigures) {
+        let now = Instant::now();
+        for threshold in &self.node.thresholds.thresholds {
+            if threshold.missed(figures).is_some() {
+                self.missed.insert(threshold.signal, now);
+            }
+        }
+        self.missed.retain(|_, at| at.elapsed() < self.node.thresholds.transition);
+        let is_short = |is_it: fn(&EvictionSignal) -> bool| self.missed.keys().any(is_it);
+        let pressure = NodePressure {
+            memory: is_short(|signal| *signal == EvictionSignal::Memory),
+            disk: is_short(|signal| signal.is_of_disk()),
+            processes: is_short(|signal| *signal == EvictionSignal::Processes),
+        };
+        let before = std::mem::replace(&mut *self.node.pressure.lock(), pressure);
+        if before != pressure {
+            let NodePressure { memory, disk, processes } = pressure;
+            tracing::warn!(memory, disk, processes, "what the node is short of has changed");
+        }
+    }
+
+    async fn collect(&mut self, figures: &NodeFigures) -> Result<(), CriError> {
+        let in_use = self.in_use().await?;
+        self.collector.remove_old(&in_use).await?;
+        let disk = figures.image_disk.or(figures.node_disk).unwrap_or_default();
+        let Some(excess) = self.collection.excess(disk.capacity, disk.available) else {
+            return Ok(());
+        };
+        let freed = self.free(excess).await?;
+        if freed < excess {
+            tracing::warn!(
+                wanted = excess,
+                freed,
+                "cannot free as much of the images as configured"
+            );
+        }
+        Ok(())
+    }
+
+    /// References of all containers to their images.
+    async fn in_use(&self) -> Result<BTreeSet<String>, CriError> {
+        let all = self.node.runtime.list_containers(ListContainersRequest::default()).await?;
+        let names = all.containers.into_iter().flat_map(|container| {
+            let spec = container.image.unwrap_or_default();
+            [container.image_ref, container.image_id, spec.image, spec.user_specified_image]
+        });
+        Ok(names.filter(|name| !name.is_empty()).collect())
+    }
+
+    /// Ends one pod, and waits a while for it.
+    async fn evict(&self, threshold: EvictionThreshold, figure: ResourceFigure) {
+        let pods: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
+        let consumption = self.consumption(&pods, threshold.signal).await;
+        let Some(pod) = ranking::ranked(pods, threshold.signal, &consumption).into_iter().next()
+        else {
+            tracing::warn!("no pod of this node can be evicted");
+            return;
+        };
+        let mut message = threshold.message(figure);
+        let empty = PodConsumption::default();
+        let used = consumption.get(&pod.uid).unwrap_or(&empty);
+        for container in &pod.spec.containers {
+            let used = used.by_container.get(&container.name).copied().unwrap_or(0);
+            let requested = ranking::request(container, threshold.signal);
+            if used > requested {
+                let resource = threshold.signal.resource();
+                let shown = |bytes| threshold::amount(EvictionSignal::Memory, bytes);
+                message.push_str(&format!(
+                    "Container {} was using {}, request is {}, has larger consumption of \
+                     {resource}. ",
+                    container.name,
+                    shown(used),
+                    shown(requested),
+                ));
+            }
+        }
+        tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
+        self.node.warn(&pod, "Evicted", message.clone());
+        self.node.evictions.add(&pod.uid, message);
+        let ended = async {
+            while !self.node.evictions.is_over(&pod.uid) {
+                tokio::time::sleep(END_POLL).await;
+            }
+        };
+        let _ = tokio::time::timeout(END_TIMEOUT, ended).await;
+    }
+
+    async fn consumption(
+        &self,
+        pods: &[NodePod],
+        signal: EvictionSignal,
+    ) -> BTreeMap<String, PodConsumption> {
+        let used = self.usage.consumption(signal == EvictionSignal::Memory).await;
+        let used = used.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot learn what pods use");
+            BTreeMap::new()
+        });
+        let used = used
+            .into_iter()
+            .map(|(uid, by_container)| (uid, PodConsumption { by_container, other: 0 }));
+        let mut all: BTreeMap<String, PodConsumption> = used.collect();
+        if signal.is_of_disk() {
+            for pod in pods {
+                let mut folders = vec![assemble::log_directory(&self.node.paths.logs, pod)];
+                for volume in pod.spec.volumes.iter().flatten() {
+                    folders.push(empty_directory(&self.node.paths.root, &pod.uid, &volume.name));
+                }
+                let size = move || {
+                    let mut left = MAX_FILES;
+                    Ok(folders.iter().map(|folder| size(folder, &mut left)).sum())
+                };
+                let used: u64 = in_background(size).await.unwrap_or(0);
+                all.entry(pod.uid.clone()).or_default().other = used;
+            }
+        }
+        all
+    }
+}
+
+/// Bytes on disk below a directory; links are not followed.
+fn size(folder: &Path, left: &mut usize) -> u64 {
+    let mut bytes: u64 = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir());
+        let entries: io::Result<fs::ReadDir> =
+            if is_folder { fs::read_dir(&folder) } else { continue };
+        for entry in entries.into_iter().flatten().flatten() {
+            if *left == 0 {
+                return bytes;
+            }
+            *left -= 1;
+            let Ok(meta) = entry.metadata() else { continue };
+            bytes = bytes.saturating_add(meta.blocks().saturating_mul(512));
+            if meta.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

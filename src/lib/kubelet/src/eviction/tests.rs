@@ -1,0 +1,171 @@
+//! Pods of an API server on a node that gets short of something: a runtime in memory, figures of the
+//! test.
+
+use super::*;
+use crate::api::ApiPods;
+use crate::config::KubeletConfigFile;
+use crate::kubelet::{Kubelet, KubeletPaths};
+use ferrokube_cri::Runtime;
+use ferrokube_cri::testing::FakeRuntime;
+use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+/// Figures that a test sets. Images take room of a disk of 100 MiB.
+struct TestFigures {
+    memory: Mutex<u64>,
+    runtime: Arc<FakeRuntime>,
+}
+
+impl FigureSource for TestFigures {
+    fn read(&self, _: &Path, _: Option<&Path>) -> NodeFigures {
+        let memory = ResourceFigure { capacity: 8 << 30, available: *self.memory.lock() };
+        let images = self.runtime.images().len() as u64 * (20 << 20);
+        let disk = ResourceFigure {
+            capacity: 100 << 20,
+            available: (100_u64 << 20).saturating_sub(images),
+        };
+        NodeFigures { memory: Some(memory), node_disk: Some(disk), ..NodeFigures::default() }
+    }
+}
+
+#[derive(Default)]
+struct Reasons(Mutex<Vec<(String, &'static str)>>);
+
+impl PullEvents for Reasons {
+    fn report(&self, pod: &PodIdentity, event: PullEvent) {
+        self.0.lock().push((pod.name.clone(), event.reason));
+    }
+}
+
+struct ShortNode {
+    runtime: Arc<FakeRuntime>,
+    figures: Arc<TestFigures>,
+    pods: Arc<ApiPods>,
+    node: Arc<PodNode>,
+    events: Arc<Reasons>,
+    task: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for ShortNode {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ShortNode {
+    fn new(pods: Vec<Pod>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Arc::<FakeRuntime>::default();
+        let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
+                     registryPullQPS: 0}";
+        let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
+        let client = Runtime::new(Arc::clone(&runtime) as Arc<_>);
+        let events = Arc::<Reasons>::default();
+        let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
+        let metrics = Arc::<PullMetrics>::default();
+        let images = ImageManager::new(client.clone(), config.pulls, sink(), metrics);
+        let logs = folder.path().join("logs");
+        let paths = KubeletPaths { root: folder.path().join("root"), logs };
+        let figures =
+            Arc::new(TestFigures { memory: Mutex::new(4 << 30), runtime: Arc::clone(&runtime) });
+        let kubelet = Kubelet::new("n", &config, client, images, paths)
+            .events(sink())
+            .figures(Arc::clone(&figures) as Arc<_>);
+        let api = Arc::<ApiPods>::default();
+        api.set(pods);
+        let (node, _, loops) = kubelet.loops(Some(Arc::clone(&api)));
+        let task = tokio::spawn(loops);
+        Self { runtime, figures, pods: api, node, events, task, _folder: folder }
+    }
+
+    async fn until(&self, what: impl Fn(&Self) -> bool) {
+        while !what(self) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn status(&self, uid: &str) -> PodStatus {
+        self.node.statuses.of(uid).unwrap_or_default()
+    }
+
+    fn is_evicted(&self, uid: &str) -> bool {
+        let status = self.status(uid);
+        let phase = (status.phase.as_deref(), status.reason.as_deref());
+        phase == (Some("Failed"), Some("Evicted"))
+    }
+
+    fn runs(&self, container: &str) -> bool {
+        !self.runtime.running(container).is_empty()
+    }
+}
+
+/// With a container of its own name; requests of memory as given.
+fn pod(name: &str, request: Option<&str>) -> Pod {
+    let resources = request.map_or(json!({}), |memory| json!({"requests": {"memory": memory}}));
+    let container =
+        json!({"name": name, "image": format!("r.io/{name}:v1"), "resources": resources});
+    let metadata = json!({"name": name, "namespace": "default", "uid": name});
+    let pod = json!({"metadata": metadata, "spec": {"containers": [container]}});
+    serde_json::from_value(pod).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_short_of_memory_evicts_one_pod_and_lets_none_in() {
+    let (modest, greedy) = (pod("modest", Some("1Gi")), pod("greedy", Some("1Mi")));
+    let node = ShortNode::new(vec![modest.clone(), greedy]);
+    node.until(|node| node.runs("modest") && node.runs("greedy")).await;
+    node.runtime.uses("modest", 1, 900 << 20);
+    node.runtime.uses("greedy", 1, 64 << 20);
+    *node.figures.memory.lock() = 99 << 20;
+    node.until(|node| node.is_evicted("greedy")).await;
+    *node.figures.memory.lock() = 4 << 30;
+    assert_eq!(
+        node.status("greedy").message.as_deref(),
+        Some(
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 99Mi. \
+             Container greedy was using 64Mi, request is 1Mi, has larger consumption of memory. "
+        )
+    );
+    assert!(!node.runs("greedy") && node.runs("modest"));
+    let conditions = node.status("greedy").conditions.unwrap_or_default();
+    assert!(conditions.iter().any(|it| it.type_ == "DisruptionTarget" && it.status == "True"));
+    assert!(node.events.0.lock().contains(&("greedy".to_owned(), "Evicted")));
+    assert!(node.node.pressure.lock().memory, "for a while");
+    // The API server has the pods of before, and new ones.
+    let mut failed = pod("greedy", None);
+    failed.status = Some(node.status("greedy"));
+    let (best_effort, important) = (pod("late", None), pod("requesting", Some("1Mi")));
+    node.pods.set([modest.clone(), failed.clone(), best_effort, important]);
+    node.until(|node| node.is_evicted("late") && node.runs("requesting")).await;
+    let message = node.status("late").message.unwrap_or_default();
+    assert_eq!(message, "Pod was rejected: The node had condition: [MemoryPressure]. ");
+    tokio::time::sleep(Duration::from_secs(320)).await;
+    assert!(!node.node.pressure.lock().memory);
+    node.pods.set([modest, failed, pod("later", None)]);
+    node.until(|node| node.runs("later")).await;
+    assert!(!node.runs("greedy") && node.runs("modest"), "it was one, and does not come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
+    let node = ShortNode::new(vec![pod("a", None)]);
+    node.until(|node| node.runs("a")).await;
+    for image in ["r.io/old:v1", "r.io/older:v1"] {
+        node.runtime.add_image(image);
+    }
+    // Old enough to be removed.
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert_eq!(node.runtime.images().len(), 3, "60 % is not full");
+    for image in ["r.io/new:v1", "r.io/newer:v1"] {
+        node.runtime.add_image(image);
+    }
+    node.until(|node| node.runtime.images().len() < 5).await;
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    let images = node.runtime.images();
+    assert!(images.contains(&"r.io/a:v1".to_owned()), "in use: {images:?}");
+    assert!(node.runs("a") && !node.node.pressure.lock().disk);
+    assert!(!node.events.0.lock().iter().any(|(_, reason)| *reason == "Evicted"));
+}
