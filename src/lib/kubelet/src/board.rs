@@ -69,7 +69,8 @@ impl StatusBoard {
         &self,
         pod: PodIdentity,
         context: TraceContext,
-        (reason, message): (&str, &str),
+        reason: &str,
+        message: &str,
     ) {
         let status = PodStatus {
             phase: Some("Failed".to_owned()),

@@ -418,8 +418,7 @@ impl PodLoop {
             }
         }
         for (identity, context, message) in &desired.rejected {
-            let why = ("NotImplemented", message.as_str());
-            self.node.statuses.reject(identity.clone(), *context, why);
+            self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
         }
         for pod in &desired.wanted {
             // The pod of before, or this one, is still ending: paths and names are its own.
@@ -458,7 +457,7 @@ impl PodLoop {
         let Some(message) = refusal(pod, pressure) else { return false };
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "pod refused");
         self.node.warn(pod, "Evicted", message.clone());
-        self.node.statuses.reject(pod.identity(), pod.context(), ("Evicted", &message));
+        self.node.statuses.reject(pod.identity(), pod.context(), "Evicted", &message);
         self.refused.insert(pod.uid.clone());
         true
     }

@@ -19,13 +19,13 @@ pub struct NodeFigures {
     pub memory: Option<ResourceFigure>,
     /// Bytes of the file system of pods.
     pub node_disk: Option<ResourceFigure>,
-    /// Its inodes.
+    /// Inodes of that file system.
     pub node_inodes: Option<ResourceFigure>,
     /// Bytes of the file system of images.
     pub image_disk: Option<ResourceFigure>,
-    /// Its inodes.
+    /// Inodes of that file system.
     pub image_inodes: Option<ResourceFigure>,
-    /// Processes.
+    /// Processes that the kernel allows.
     pub processes: Option<ResourceFigure>,
 }
 
