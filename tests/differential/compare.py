@@ -1,8 +1,10 @@
 """Normalize answers, compare them, group what differs."""
 
 import json
+import pathlib
 import re
 
+KNOWN = pathlib.Path(__file__).resolve().parent / "known.tsv"
 TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SUFFIX = re.compile(r"^(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}$")
@@ -326,15 +328,36 @@ def message(answer):
     return shape(body.get("message", "")) if isinstance(body, dict) and body.get("kind") == "Status" else ""
 
 
-def signature(request, left, right, found):
-    """What a difference is about: the same for all examples of one cause, as far as can be told."""
+def signatures(request, left, right, found):
+    """What differs, each by itself: the same for all examples of one cause, as far as can be told."""
     if left["status"] != right["status"]:
         what = f"path {request['method']}" if request["what"] == "path" else request["what"]
-        return f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"
-    path, a, b = next(((path, a, b) for path, a, b in found if not path.endswith("body.message")), found[0])
+        return [f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"]
+    # The sentence repeats what the causes say.
+    places = [place for place in found if not place[0].endswith("body.message")] or found[:1]
+    return list(dict.fromkeys(about_place(request, left["status"], *place) for place in places))
+
+
+def about_place(request, status, path, a, b):
     if path.endswith((".message", "causes[]")):
-        return f"{left['status']} {path} {shape(a)[:160]} | {shape(b)[:160]}"
+        return f"{status} {path} {shape(a)[:160]} | {shape(b)[:160]}"
     if request["what"] == "path":
-        return f"path {request['method']} {left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
+        return f"path {request['method']} {status} {path} {shape(a)[:110]} | {shape(b)[:110]}"
     scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__
-    return f"{request['what']} {request['resource']} {left['status']} {path} {scalar(a)} | {scalar(b)}"
+    return f"{request['what']} {request['resource']} {status} {path} {scalar(a)} | {scalar(b)}"
+
+
+def signature(request, left, right, found, reasons):
+    """What a difference is about: the first place that is not there on purpose, else the first."""
+    every = signatures(request, left, right, found)
+    return next((one for one in every if not on_purpose(one, reasons)), every[0])
+
+
+def known():
+    """Pairs of a pattern for signatures and the reason."""
+    lines = KNOWN.read_text().splitlines() if KNOWN.exists() else []
+    return [(re.compile(line.split("\t")[0]), line.split("\t")[1]) for line in lines if line and not line.startswith("#")]
+
+
+def on_purpose(signature, reasons):
+    return next((reason for pattern, reason in reasons if pattern.search(signature)), None)

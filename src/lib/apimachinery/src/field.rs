@@ -328,10 +328,11 @@ impl FieldError {
 
     /// More bytes than allowed.
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
+        let noun = if max_bytes == 1 { "byte" } else { "bytes" };
         Self::new(
             FieldReason::TooLong,
             field,
-            format!("Too long: may not be more than {max_bytes} bytes"),
+            format!("Too long: may not be more than {max_bytes} {noun}"),
         )
     }
 
@@ -461,6 +462,7 @@ mod tests {
             ),
             (FieldError::duplicate("f", "x"), "Duplicate value: \"x\""),
             (FieldError::too_long("f", 5), "Too long: may not be more than 5 bytes"),
+            (FieldError::too_long("f", 1), "Too long: may not be more than 1 byte"),
             (FieldError::too_many("f", 2, 1), "Too many: 2: must have at most 1 item"),
         ];
         for (error, want) in cases {

@@ -43,6 +43,9 @@ pub enum DecodeError {
     /// Syntax error, in the words of Go's JSON parser.
     #[error("{0}")]
     Syntax(String),
+    /// A number that no float can be; in the words of Go's decoder of untyped values.
+    #[error("json: cannot unmarshal number {0} into Go value of type float64")]
+    Range(String),
     /// Nested deeper than [`MAX_DEPTH`].
     #[error("the body nests deeper than {MAX_DEPTH}")]
     TooDeep,
@@ -126,6 +129,10 @@ pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     read.map_err(|error| match error {
         DecodeError::Syntax(why) => {
             DecodeError::Syntax(crate::go::syntax_fault(body).unwrap_or(why))
+        }
+        // Syntax comes first.
+        DecodeError::Range(number) => {
+            crate::go::syntax_fault(body).map_or(DecodeError::Range(number), DecodeError::Syntax)
         }
         other => other,
     })

@@ -1,7 +1,7 @@
 //! `Failure`: every error that clients see, and the only place that chooses its HTTP status.
 
 use crate::document::{Document, Value, json};
-use crate::field::{FieldError, MAX_ERRORS};
+use crate::field::{FieldError, MAX_ERRORS, quote};
 use crate::gvk::GroupResource;
 use std::collections::HashSet;
 
@@ -191,13 +191,13 @@ impl Failure {
 
     /// 404: the object does not exist.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::NotFound, format!("{resource} \"{name}\" not found"))
+        Self::new(Reason::NotFound, format!("{resource} {} not found", quote(name)))
             .with_details(Details::of(resource, name))
     }
 
     /// 409: the name is taken.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::AlreadyExists, format!("{resource} \"{name}\" already exists"))
+        Self::new(Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))
             .with_details(Details::of(resource, name))
     }
 
@@ -205,15 +205,18 @@ impl Failure {
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
         Self::new(
             Reason::Conflict,
-            format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}"),
+            format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name)),
         )
         .with_details(Details::of(resource, name))
     }
 
     /// 403: the operation is not allowed.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let subject =
-            if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
+        let subject = if name.is_empty() {
+            resource.to_string()
+        } else {
+            format!("{resource} {}", quote(name))
+        };
         Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}"))
             .with_details(Details::of(resource, name))
     }
@@ -248,7 +251,7 @@ impl Failure {
             causes,
             ..Details::default()
         };
-        Self::new(Reason::Invalid, format!("{subject} \"{name}\" is invalid: {list}"))
+        Self::new(Reason::Invalid, format!("{subject} {} is invalid: {list}", quote(name)))
             .with_details(details)
     }
 
@@ -338,3 +341,23 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_as_in_go() {
+        let resource = GroupResource { group: String::new(), resource: "things".to_owned() };
+        let name = "a\\b\"\0";
+        let quoted = r#"things "a\\b\"\x00""#;
+        for (failure, rest) in [
+            (Failure::not_found(&resource, name), "not found"),
+            (Failure::already_exists(&resource, name), "already exists"),
+            (Failure::forbidden(&resource, name, "no"), "is forbidden: no"),
+        ] {
+            assert_eq!(failure.to_string(), format!("{quoted} {rest}"));
+        }
+        assert!(Failure::conflict(&resource, name, "no").to_string().contains(quoted));
+    }
+}

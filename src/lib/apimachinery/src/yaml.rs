@@ -52,7 +52,7 @@ fn json_of(body: &[u8]) -> Option<Result<DecodedValue, DecodeError>> {
         return Some(Err(DecodeError::TooLarge));
     }
     match json::read_as_yaml(body) {
-        Err(DecodeError::Syntax(_)) => None,
+        Err(DecodeError::Syntax(_) | DecodeError::Range(_)) => None,
         read => Some(read),
     }
 }

@@ -41,8 +41,13 @@ pub(crate) async fn object(
     let refused =
         |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
     let decoded = match form {
-        Form::Json => nullable(json::read(bytes))
-            .map_err(|error| unreadable(&error, |error| refused(missing_type_message(error))))?,
+        Form::Json => nullable(json::read(bytes)).map_err(|error| {
+            unreadable(&error, |error| match error {
+                // The type is known by then.
+                DecodeError::Range(_) => beyond(target, error),
+                error => refused(missing_type_message(error)),
+            })
+        })?,
         Form::Yaml => nullable(read_yaml(bytes).await?).map_err(|error| {
             unreadable(&error, |error| refused(yaml_message(error, &missing_type_message(error))))
         })?,
@@ -85,6 +90,14 @@ fn kind_of_body(target: &Target) -> &str {
     definition
         .subresource(target.served.version, &target.subresource)
         .map_or(definition.kind.as_str(), |subresource| subresource.kind.kind.as_str())
+}
+
+/// 400 for a number that no float can be.
+fn beyond(target: &Target, error: &DecodeError) -> Failure {
+    let (kind, version) = (kind_of_body(target), quote(&target.served.version().name));
+    Failure::bad_request(format!(
+        "{kind} in version {version} cannot be handled as a {kind}: {error}"
+    ))
 }
 
 /// Reads `null` as an object without fields.
@@ -295,7 +308,10 @@ fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
         ("", "jsonpatch.Patch")
     };
     let read = json::read_any(bytes).map_err(|error| {
-        unreadable(&error, |error| Failure::bad_request(format!("{prefix}{error}")))
+        unreadable(&error, |error| match error {
+            DecodeError::Range(number) => Failure::bad_request(format!("{prefix}json: cannot unmarshal number {number} into Go struct field jsonPatchOp.value of type float64")),
+            error => Failure::bad_request(format!("{prefix}{error}")),
+        })
     })?;
     let wrong = |value: &Value, what: &str| {
         Err(Failure::bad_request(format!(

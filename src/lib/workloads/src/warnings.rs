@@ -6,12 +6,14 @@
 //! | `warn-plain` | likewise, in just these words |
 //! | `warn-ip`, `warn-cidr` | if it is an address or a range that is not written as usual |
 //! | `warn-label` | if it is a deprecated label of nodes |
+//! | `warn-values` | values in its expressions that no label has |
 //! | `warn-fraction` | if it is an amount of bytes that is not whole |
 //! | `warn-negative` | if it is such a number |
 
 use crate::checks;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
 use std::net::IpAddr;
 
@@ -93,6 +95,7 @@ pub(crate) fn function(word: &str) -> Option<WarnFn> {
                 out.at(path, why);
             }
         },
+        "warn-values" => |value, path, _, out| values(value.unwrap_or(&Value::Null), path, out),
         "warn-fraction" => |value, path, _, out| {
             if let Some(amount) = value.and_then(|value| Quantity::from_value(value).ok()) {
                 fraction(&amount, path, out);
@@ -110,6 +113,21 @@ pub(crate) fn function(word: &str) -> Option<WarnFn> {
 /// Why a label of nodes should not be used.
 pub(crate) fn label(key: &str) -> Option<&'static str> {
     LABELS.iter().find(|(known, _)| *known == key).map(|(_, why)| *why)
+}
+
+/// Warns of values of a term of a node selector that no label can have.
+fn values(term: &Value, path: FieldPath<'_>, out: &mut Warnings) {
+    let of_expressions = path.field("matchExpressions");
+    for (at, expression) in checks::items(term, "matchExpressions").iter().enumerate() {
+        let of_expression = of_expressions.index(at);
+        let of_values = of_expression.field("values");
+        for (at, value) in checks::items(expression, "values").iter().enumerate() {
+            let text = value.as_str().unwrap_or_default();
+            for why in name::label_value(text) {
+                out.at(of_values.index(at), &format!("{text} is invalid, {why}"));
+            }
+        }
+    }
 }
 
 /// Warns of an amount that is not whole.

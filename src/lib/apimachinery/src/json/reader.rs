@@ -11,6 +11,9 @@ use std::collections::btree_map::Entry;
 /// Duplicates inspected until [`MAX_DUPLICATES`] different ones are found.
 const MAX_REPEATS: usize = 64;
 
+/// Characters of a number that an error shows.
+const MAX_SHOWN: usize = 1024;
+
 /// Decodes exactly one value. `rounds`: integral floats are integers.
 pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeError> {
     let bytes = text.as_bytes();
@@ -293,7 +296,7 @@ impl JsonReader<'_> {
         text.parse()
             .ok()
             .and_then(number)
-            .ok_or_else(|| self.syntax("a number that is out of range"))
+            .ok_or_else(|| Box::new(DecodeError::Range(text.chars().take(MAX_SHOWN).collect())))
     }
 
     /// Skips a number; true if it is an integer.

@@ -3,7 +3,7 @@
 use super::pointer::{Pointer, index};
 use super::{MAX_COPIED_BYTES, MAX_JSON_PATCH_OPERATIONS, PatchError};
 use crate::document::{Map, Value};
-use crate::json::MAX_DEPTH;
+use crate::json::{MAX_DEPTH, type_name};
 use crate::work;
 
 /// Shifted array elements and visited nodes of a patch: about 50 ms.
@@ -28,10 +28,11 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
         parsed.push(match operation {
             Value::Object(fields) => PatchOperation { fields: Some(fields) },
             Value::Null => PatchOperation { fields: None },
-            _ => {
-                return Err(PatchError::Malformed(
-                    "an operation of a JSON patch is an object".to_owned(),
-                ));
+            operation => {
+                return Err(PatchError::Malformed(format!(
+                    "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
+                    type_name(operation)
+                )));
             }
         });
     }

@@ -97,6 +97,8 @@ fn patches_that_do_not_apply_are_refused() {
             "{operation}: {result:?}"
         );
     }
+    let why = apply(&object, json!([1])).expect_err("no operation").to_string();
+    assert!(why.contains("cannot unmarshal number into Go value of type jsonpatch.Operation"));
     for patch in [json!({}), json!("x"), json!([1]), json!([[]]), json!(1)] {
         assert!(matches!(apply(&object, patch.clone()), Err(PatchError::Malformed(_))), "{patch}");
     }

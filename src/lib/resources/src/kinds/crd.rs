@@ -11,6 +11,7 @@ mod versions;
 use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::json::round_trip_floats;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{
     Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, Verbs, WhileOff,
@@ -85,6 +86,8 @@ impl Hooks for CustomResourceDefinition {
         if let Some(Value::Object(service)) = object.get_mut(&SERVICE) {
             service.entry("port").or_insert(Value::from(443));
         }
+        // Bounds, defaults and values of enums are floats or untyped: `1.0` is stored as `1`.
+        object.get_mut(&["spec", "versions"]).into_iter().for_each(round_trip_floats);
         if object.list(&["status", "storedVersions"]).is_empty() {
             record_storage_version(object);
         }
@@ -200,7 +203,8 @@ fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     errors.extend(paths::validate(object));
     errors.extend(conversion::validate(old, object));
     if is_true(object.get(&["spec"]).unwrap_or(&Value::Null), "preserveUnknownFields") {
-        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, "must be false"));
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
     }
     errors
 }

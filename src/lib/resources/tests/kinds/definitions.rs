@@ -292,6 +292,21 @@ fn keywords_without_structure_are_refused() {
 }
 
 #[test]
+fn numbers_of_schemas_are_floats() {
+    let field = json!({"type": "number", "default": 1e3, "enum": [1.0, 1000.0, 2.5], "maximum": 7.0, "x-kubernetes-validations": [{"rule": "self < 9.0"}]});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": field}}}});
+    let changes = json!({"/spec/versions/0/schema": {"openAPIV3Schema": schema}});
+    let case = WriteCase::create(GROUP, "customresourcedefinitions");
+    let stored = case.run(definition(changes)).object.into_value();
+    let field = &stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        ["a"];
+    assert_eq!(
+        [&field["default"], &field["enum"], &field["maximum"]],
+        [&json!(1000), &json!([1, 1000, 2.5]), &json!(7)]
+    );
+}
+
+#[test]
 fn schemas_are_structural() {
     of_field(json!({}), &[("Required", ".type")]);
     of_field(json!({"type": "array", "items": {}}), &[("Required", ".items.type")]);

@@ -56,15 +56,14 @@ fn map(schema: Option<&Schema>, fields: &Map, skip: &Skip<'_>, depth: usize) -> 
     let mut out = Fields::new();
     for (name, child) in fields {
         let below = skip.below(name);
-        let hidden = child.as_object().is_some_and(|map| {
-            below.hides(map.keys()) || (depth == 0 && name == "metadata" && map.is_empty())
-        });
-        if skip.has(name) || hidden || (depth == 0 && name == "metadata" && child.is_null()) {
+        let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+        let hidden = child.as_object().is_some_and(|map| below.hides(map.keys()));
+        // Nobody owns the metadata itself.
+        if skip.has(name) || hidden || (empty && below.is_metadata()) {
             continue;
         }
         let declared = schema.is_some_and(|schema| schema.properties.contains_key(name.as_str()));
         let set = value(schema.and_then(|schema| schema.child(name)), child, &below, depth + 1);
-        let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
         let member = empty || !declared || set.as_ref().is_some_and(super::set::is_member);
         insert(&mut out, element::field(name), assemble(member, set.unwrap_or_default()));
     }

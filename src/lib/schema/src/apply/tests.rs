@@ -180,6 +180,22 @@ fn a_null_in_metadata_is_a_change() {
 }
 
 #[test]
+fn an_apply_without_a_name_keeps_the_name() {
+    for metadata in [json!({}), json!(null), json!({"managedFields": null}), json!({"uid": null})] {
+        let mut fixture = ApplyFixture::new("ConfigMap");
+        fixture.update("one", config(json!({"k": "v"})));
+        let mut applied = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        applied["metadata"] = json!({"annotations": {"a": "b"}});
+        fixture.apply("m", applied.clone());
+        applied["metadata"] = metadata.clone();
+        fixture.apply("m", applied);
+        assert_eq!(fixture.get(&["metadata", "name"]), "a", "{metadata}");
+        assert_eq!(fixture.get(&["metadata", "annotations", "a"]), Value::Null, "{metadata}");
+        assert_eq!(fixture.owners().as_object().map(Map::len), Some(1), "{metadata}");
+    }
+}
+
+#[test]
 fn conflicts_force_and_shared_ownership() {
     let mut fixture = ApplyFixture::new("ConfigMap");
     fixture.update("parity", config(json!({"k": "v"})));

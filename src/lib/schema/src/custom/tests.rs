@@ -651,6 +651,14 @@ fn number_bounds_match_kube_apiserver() {
             "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.a"
         ]
     );
+    // The least integer, as a float.
+    assert_eq!(
+        says(json!({"type": "integer"}), json!(-9.223_372_036_854_776e18)),
+        [
+            "spec.a: Invalid value: \"number\": spec.a in body must be of type integer: \"number\"",
+            "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.a"
+        ]
+    );
     assert_eq!(
         says(json!({"type": "number", "format": "float"}), json!(1e300)),
         [

@@ -144,7 +144,9 @@ impl NumberCheck<'_, '_, '_> {
                 let whole = match given {
                     Given::Int(integer) => Some(integer),
                     Given::Float(float) => {
-                        (float.fract() == 0.0 && LIMITS.contains(&float)).then_some(float as i64)
+                        // The least integer is one only without a fraction, as in kube-apiserver.
+                        let fits = float.fract() == 0.0 && LIMITS.contains(&float);
+                        (fits && float > LIMITS.start).then_some(float as i64)
                     }
                 };
                 (

@@ -102,7 +102,7 @@ fn warnings_about_files_cost_as_much_as_the_object_is_large() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-fn change<'a>(old: Option<&'a Document>, subresource: &'a str) -> Change<'a> {
+pub(super) fn change<'a>(old: Option<&'a Document>, subresource: &'a str) -> Change<'a> {
     static EXTRA: BTreeMap<String, Vec<String>> = BTreeMap::new();
     Change {
         old,

@@ -1,7 +1,8 @@
 //! What is given, but empty, negative, or next to others.
 
-use super::{create, definition, update};
-use ferrokube_apimachinery::document::{Value, json};
+use super::costs::change;
+use super::{create, definition, update, write_part};
+use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::FinalizerDomain;
 
 fn object(kind: &str, mut fields: Value) -> Value {
@@ -36,6 +37,47 @@ fn some_finalizers_need_no_domain() {
         assert_eq!(definition(name).policy.finalizer_domain, FinalizerDomain::Optional, "{name}");
     }
     assert_eq!(definition("pods").policy.finalizer_domain, FinalizerDomain::Required);
+}
+
+#[test]
+fn the_status_of_an_autoscaler_counts_from_zero() {
+    let name = "horizontalpodautoscalers.autoscaling";
+    let spec = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 3});
+    let (mut stored, errors) =
+        create(name, object("HorizontalPodAutoscaler", json!({ "spec": spec })));
+    assert_eq!(errors, [""; 0]);
+    stored["status"] = json!({"desiredReplicas": 0});
+    let mut shown = Document::from_value(stored.clone()).expect("an object");
+    definition(name).hooks.from_storage("v1", &mut shown);
+    assert_eq!(shown.get(&["status", "currentReplicas"]), Some(&json!(0)));
+    let old = Document::from_value(stored.clone()).expect("an object");
+    stored["status"] = json!({"desiredReplicas": -1, "currentReplicas": -1});
+    assert_eq!(
+        write_part(name, "status", Some(&old), stored).1,
+        ["Invalid status.currentReplicas", "Invalid status.desiredReplicas"]
+    );
+}
+
+#[test]
+fn preferred_nodes_with_impossible_labels_are_warned_of() {
+    let warnings = |value: &str| {
+        let matched = json!([{"key": "k", "operator": "In", "values": ["v", value]}]);
+        let term = json!({"weight": 1, "preference": {"matchExpressions": matched}});
+        let affinity = json!({"preferredDuringSchedulingIgnoredDuringExecution": [term]});
+        let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        spec["affinity"] = json!({ "nodeAffinity": affinity });
+        let (stored, errors) = create("pods", object("Pod", json!({ "spec": spec })));
+        assert_eq!(errors, [""; 0]);
+        let stored = Document::from_value(stored).expect("an object");
+        definition("pods").hooks.warnings(&change(None, ""), &stored)
+    };
+    assert_eq!(warnings("w"), [""; 0]);
+    let given = warnings("-x");
+    assert_eq!(given.len(), 1, "{given:?}");
+    assert!(
+        given[0].starts_with("spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].values[1]: -x is invalid, a valid label must be"),
+        "{given:?}"
+    );
 }
 
 #[test]
