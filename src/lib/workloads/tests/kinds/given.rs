@@ -40,22 +40,36 @@ fn some_finalizers_need_no_domain() {
 }
 
 #[test]
-fn the_status_of_an_autoscaler_counts_from_zero() {
+fn no_replicas_of_an_autoscaler_are_negative() {
     let name = "horizontalpodautoscalers.autoscaling";
     let spec = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 3});
     let (mut stored, errors) =
         create(name, object("HorizontalPodAutoscaler", json!({ "spec": spec })));
     assert_eq!(errors, [""; 0]);
-    stored["status"] = json!({"desiredReplicas": 0});
-    let mut shown = Document::from_value(stored.clone()).expect("an object");
-    definition(name).hooks.from_storage("v1", &mut shown);
-    assert_eq!(shown.get(&["status", "currentReplicas"]), Some(&json!(0)));
     let old = Document::from_value(stored.clone()).expect("an object");
     stored["status"] = json!({"desiredReplicas": -1, "currentReplicas": -1});
     assert_eq!(
         write_part(name, "status", Some(&old), stored).1,
         ["Invalid status.currentReplicas", "Invalid status.desiredReplicas"]
     );
+}
+
+#[test]
+fn containers_of_metrics_are_named_like_containers() {
+    let errors = |container: &str| {
+        let target = json!({"type": "Utilization", "averageUtilization": 50});
+        let source = json!({"name": "cpu", "container": container, "target": target});
+        let metric = json!({"type": "ContainerResource", "containerResource": source});
+        let mut spec = json!({"maxReplicas": 3, "metrics": [metric]});
+        spec["scaleTargetRef"] =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+        let fields = json!({ "spec": spec });
+        errors("horizontalpodautoscalers.autoscaling", "HorizontalPodAutoscaler", fields)
+    };
+    const CONTAINER: &str = "spec.metrics[0].containerResource.container";
+    assert_eq!(errors("c"), [""; 0]);
+    assert_eq!(errors(""), [format!("Required {CONTAINER}")]);
+    assert_eq!(errors("example.com/a"), [format!("Invalid {CONTAINER}")]);
 }
 
 #[test]

@@ -95,9 +95,6 @@ pub(super) fn to_v2(object: &mut Document) {
 /// From v2, in place.
 pub(super) fn to_v1(object: &mut Document) {
     take_annotations(object);
-    if let Some(Value::Object(status)) = object.get_mut(&["status"]) {
-        status.entry("currentReplicas").or_insert(Value::from(0));
-    }
     let metrics = object.remove(&["spec", "metrics"]);
     let mut others = Vec::new();
     let mut percent = None;
