@@ -382,7 +382,9 @@ impl ApiServer {
     /// kept where other servers may share the state.
     async fn start_identity(&self) {
         let state = &self.state;
-        if let Some(features) = FeatureFlow::start(state).await {
+        let ServerState { registry, gates, features, feature_stats, .. } = &**state;
+        let flow = FeatureFlow::start(registry, gates, features, feature_stats);
+        if let Some(features) = flow.await {
             self.loops.lock().spawn(features.run());
         } else if state.registry.store().is_shared()
             && let Some(leases) = IdentityLeases::new(&state.registry, &state.features)

@@ -88,7 +88,9 @@ impl Etcd {
         }
         let remembered = config.remembered.clone();
         if let Some(path) = remembered.clone() {
-            tasks.push(tokio::spawn(remembered::run(Arc::clone(&shared), path)));
+            let shared = Arc::clone(&shared);
+            let seen = move || shared.connection.seen();
+            tasks.push(tokio::spawn(remembered::run(path, seen)));
         }
         Ok(Self { shared, tasks, remembered })
     }

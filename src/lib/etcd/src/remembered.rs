@@ -5,10 +5,8 @@
 //! notice it, too. It is written once a second, without syncs: after a power cut an older one does
 //! no harm.
 
-use crate::engine::EtcdShared;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -55,12 +53,12 @@ impl Remembered {
     }
 }
 
-/// Keeps the file current.
-pub(crate) async fn run(shared: Arc<EtcdShared>, path: PathBuf) {
-    let (mut written, mut is_failing) = (shared.connection.seen(), false);
+/// Keeps the file current with `seen`.
+pub(crate) async fn run(path: PathBuf, seen: impl Fn() -> Remembered + Send) {
+    let (mut written, mut is_failing) = (seen(), false);
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let seen = shared.connection.seen();
+        let seen = seen();
         if seen == written {
             continue;
         }

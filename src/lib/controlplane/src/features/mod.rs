@@ -11,7 +11,6 @@ pub(crate) mod stats;
 mod sweep;
 
 use crate::identity::IdentityLeases;
-use crate::state::ServerState;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_features::Gates;
@@ -68,20 +67,24 @@ pub(crate) struct FeatureFlow {
 
 impl FeatureFlow {
     /// Announces the features and reports what this server uses. `None` if the API is not served.
-    pub(crate) async fn start(state: &ServerState) -> Option<Self> {
-        let registry = &state.registry;
+    pub(crate) async fn start(
+        registry: &Registry,
+        gates: &Gates,
+        settings: &FeatureSettings,
+        stats: &Arc<FeatureStats>,
+    ) -> Option<Self> {
         let mut flow = Self {
             registry: registry.clone(),
-            gates: state.gates.clone(),
-            settings: state.features.clone(),
+            gates: gates.clone(),
+            settings: settings.clone(),
             features: Local::new(registry, GROUP, VERSION, PLURAL)?,
             informer: Informer::new(registry, GROUP, VERSION, PLURAL)?,
-            leases: IdentityLeases::new(registry, &state.features)?,
+            leases: IdentityLeases::new(registry, settings)?,
             known: BTreeMap::new(),
             tasks: JoinSet::new(),
             states: BTreeMap::new(),
             due: BTreeMap::new(),
-            stats: Arc::clone(&state.feature_stats),
+            stats: Arc::clone(stats),
             events: FeatureEvents::new(registry),
         };
         let first = Notice::Replaced(flow.informer.snapshot());
