@@ -28,7 +28,7 @@ pub(crate) struct AuthFlags {
     pub(crate) public_issuer_discovery: bool,
 }
 
-/// As upstream; no token outlives 2^32 seconds.
+/// As in kube-apiserver; no token outlives 2^32 seconds.
 const MAX_LIFE: Duration = Duration::from_secs(1 << 32);
 
 fn max_token_life(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! `--runtime-config`: optional API versions, which upstream serves only on request, too.
+//! `--runtime-config`: optional API versions, which kube-apiserver serves only on request, too.
 
 use anyhow::bail;
 use ferrokube_features::{COORDINATED_LEADER_ELECTION, FEATURE_API, Gates};

@@ -47,7 +47,7 @@ fn minimum(text: &str) -> Result<MinTlsVersion, String> {
 
 fn suite(text: &str) -> Result<CipherSuiteName, String> {
     let text = text.trim();
-    // Upstream accepts these two without the hash, too.
+    // kube-apiserver accepts these two without the hash, too.
     let full = if text.ends_with("_WITH_CHACHA20_POLY1305") {
         format!("{text}_SHA256")
     } else {

@@ -67,7 +67,7 @@ enum SecretTaskError {
     Unsigned,
 }
 
-/// Runs until dropped, with the manager's identity, like upstream. `ca` is PEM.
+/// Runs until dropped, with the manager's identity, as in kube-controller-manager. `ca` is PEM.
 pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     let queue: WorkQueue<SecretTask> = WorkQueue::default();
     // Token secrets and their accounts.

@@ -6,7 +6,7 @@
 //! trigger the next check.
 //!
 //! A group that cannot be described (its aggregated server is unavailable) blocks the namespace,
-//! like upstream: its objects are unknown.
+//! like kube-controller-manager: its objects are unknown.
 
 mod conditions;
 mod content;

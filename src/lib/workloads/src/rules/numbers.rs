@@ -157,7 +157,7 @@ fn amount(it: &RuledField<'_>, errors: &mut FieldErrors, fits: fn(&Quantity) -> 
 /// The storage that a claim requests.
 fn claim_storage(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let requested = it.value.and_then(|requests| requests.get("storage"));
-    // Upstream's path skips the requests.
+    // kube-apiserver's path skips the requests.
     let path = it.path;
     let crate::paths::FieldPath::Field(parent, _) = path else { return };
     let resources = parent.field("resources");

@@ -11,7 +11,7 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 
 /// A request must be one PEM block with a certification request signed by its own key.
 ///
-/// Upstream reads the first block, and what that is depends on the reader: some skip a block whose
+/// kube-apiserver reads the first block, and what that is depends on the reader: some skip a block whose
 /// end is malformed, others do not. Approvers and signers must see the request that was checked
 /// here, so there is no second one.
 ///

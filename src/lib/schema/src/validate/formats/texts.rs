@@ -339,7 +339,7 @@ fn is_go_duration(text: &str) -> bool {
     has_parts
 }
 
-/// In nanoseconds: the sum of all numbers that stand before a unit; it wraps around as upstream's.
+/// In nanoseconds: the sum of all numbers that stand before a unit; it wraps around as kube-apiserver's.
 pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     const SECOND: i64 = 1_000_000_000;
     /// The last word of each is the beginning of longer ones, too.

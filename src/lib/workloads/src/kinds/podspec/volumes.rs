@@ -242,7 +242,7 @@ pub(super) fn mounts(
             let why = "must not already exist as a path in volumeDevices";
             errors.invalid(path.field("mountPath"), point, why);
         }
-        // Upstream's paths lack the index.
+        // kube-apiserver's paths lack the index.
         for field in ["subPath", "subPathExpr"] {
             let sub = text(mount, field);
             if sub.starts_with('/') {
