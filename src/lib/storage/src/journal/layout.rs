@@ -170,8 +170,8 @@ impl JournalLayout {
         found.is_some()
     }
 
-    /// Ends a repair at a revision, if every suspect file is replaced.
-    pub(crate) fn repaired(&self, revision: u64, counters: &Counters) {
+    /// Ends a repair at a revision, if every suspect file is replaced; returns whether it is over.
+    pub(crate) fn repaired(&self, revision: u64, counters: &Counters) -> bool {
         let is_over = self.with(|files| {
             let is_over = files.suspects.is_empty();
             if is_over {
@@ -186,6 +186,7 @@ impl JournalLayout {
                  history up to this revision only what is in memory is left, older watches get 410"
             );
         }
+        is_over
     }
 
     /// Runs under the lock; must not do IO.

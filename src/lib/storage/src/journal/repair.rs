@@ -53,12 +53,16 @@ type AbsentKeys = HashMap<Box<str>, usize>;
 impl Merge {
     /// Replaces every suspect file, and all history.
     pub(super) fn repair(&self, image: &StateImage) -> Result<(), MergeError> {
-        let outcome = self.replace(image);
+        let end = self.old.files.last().map_or(0, |segment| segment.last);
+        let outcome = self.replace(image).and_then(|()| {
+            // Only the files that are left say whether it is over.
+            match self.layout.repaired(end, &self.counters) {
+                true => Ok(()),
+                false => Err(MergeError::Later("damaged files are left".to_owned())),
+            }
+        });
         if let Err(MergeError::Later(reason)) = &outcome {
             self.counters.repair_failed(reason);
-        } else if outcome.is_ok() {
-            let end = self.old.files.last().map_or(0, |segment| segment.last);
-            self.layout.repaired(end, &self.counters);
         }
         outcome
     }
