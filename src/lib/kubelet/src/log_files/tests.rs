@@ -63,6 +63,9 @@ fn a_follower_finds_the_next_file_also_when_its_own_was_compressed_or_removed() 
     let (folder, directory) = written(&[FIRST]);
     let at = |name: &str| folder.path().join("p/c").join(name);
     let own = File::open(at(FIRST)).unwrap();
+    // Older than its compressed form would be by itself.
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
+    own.set_modified(old).unwrap();
     let next = || {
         let found = directory.after("0.log", &own.metadata().unwrap()).unwrap();
         found.map(|(mut source, is_current)| {
