@@ -4,6 +4,7 @@ use ferrokube_cri::Runtime;
 use ferrokube_cri::testing::FakeRuntime;
 use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
 use ferrokube_kubelet::{Kubelet, KubeletConfigFile, KubeletPaths, KubeletSettings};
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -52,11 +53,15 @@ impl StaticNode {
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}"
         );
         let manifests = self.folder.path().join("manifests").display().to_string();
-        let settings = KubeletSettings {
+        let mut settings = KubeletSettings {
             static_pod_path: Some(manifests),
             registry_pull_qps: Some(0),
             ..KubeletConfigFile::parse(file.as_bytes()).expect("it decodes").settings
         };
+        // Whatever is left on this machine.
+        let off = || BTreeMap::from([("memory.available".to_owned(), "0%".to_owned())]);
+        settings.housekeeping.eviction_hard.get_or_insert_with(off);
+        settings.housekeeping.image_high_percent.get_or_insert(100);
         let config = settings.finish().expect("a right configuration");
         let runtime = Runtime::new(Arc::clone(&self.runtime) as Arc<_>);
         let metrics = Arc::<PullMetrics>::default();
