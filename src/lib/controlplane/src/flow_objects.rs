@@ -73,6 +73,8 @@ impl FlowObjects {
             let retry = if self.dirty.is_empty() { upkeep } else { Instant::now() + RETRY };
             let [levels, schemas] = &mut self.informers;
             let (at, notices) = tokio::select! {
+                // A schema is judged after the levels that were written before it.
+                biased;
                 found = levels.next() => (0, found.map(|found| block_in_place(|| found.read()))),
                 found = schemas.next() => (1, found.map(|found| block_in_place(|| found.read()))),
                 _ = adjustment.tick() => {

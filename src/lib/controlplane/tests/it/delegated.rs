@@ -1,6 +1,6 @@
 //! Requests for aggregated group versions, and flow control.
 
-use crate::priority::{REQUESTS, begin, level, read, schema, until};
+use crate::priority::{REQUESTS, begin, has_level, level, read, schema, until};
 use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
@@ -82,10 +82,7 @@ impl Fronted {
         assert_eq!(server.post(levels, &small).await.code, 201);
         let schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
         assert_eq!(server.post(schemas, &schema("s", "small", "reader")).await.code, 201);
-        until(&server, &format!("{schemas}/s"), |response| {
-            response.json()["status"]["conditions"][0].is_object()
-        })
-        .await;
+        until(&server, &format!("{schemas}/s"), has_level).await;
         Self { server, hung, _directory: directory, _trigger: trigger }
     }
 

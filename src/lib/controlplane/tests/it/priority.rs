@@ -50,6 +50,11 @@ fn matched(response: &TestResponse) -> [&str; 2] {
         .map(|name| response.header(name))
 }
 
+/// Whether a schema is in use with its level.
+pub(crate) fn has_level(schema: &TestResponse) -> bool {
+    schema.json()["status"]["conditions"][0]["status"] == "False"
+}
+
 /// Polls until a response is as it should be.
 pub(crate) async fn until(
     server: &TestServer,
@@ -189,7 +194,7 @@ async fn with_a_small_level(response: Value) -> TestServer {
     assert_eq!(server.post(LEVELS, &level("small", response)).await.code, 201);
     assert_eq!(server.post(SCHEMAS, &schema("s", "small", "reader")).await.code, 201);
     let path = format!("{SCHEMAS}/s");
-    until(&server, &path, |response| response.json()["status"]["conditions"][0].is_object()).await;
+    until(&server, &path, has_level).await;
     server
 }
 
