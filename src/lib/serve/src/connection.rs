@@ -47,7 +47,7 @@ pub(crate) struct ListenerState {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<ListenerStats>,
-    /// See [`TURNS`](crate::lobby::LOBBY_POLLS).
+    /// See [`LOBBY_POLLS`](crate::lobby::LOBBY_POLLS).
     pub(crate) lobby: Arc<Semaphore>,
     /// Bytes of unfinished heads.
     pub(crate) heads: Arc<Heads>,

@@ -236,7 +236,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
             return Poll::Ready(Err(this.refuse(ReadRefused::Heads, task)));
         }
         // hyper parses a large head again with each read.
-        if this.frames.is_none() && this.head_bytes > FREE_BYTES && this.activity.large_head() {
+        if this.frames.is_none() && this.head_bytes > FREE_BYTES && this.activity.note_large_head()
+        {
             task.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -48,12 +48,23 @@ impl<F: Future> Future for InLobby<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
-        // Held for this poll only.
-        let _permit = match self.activity.is_in_lobby() {
-            true => ready!(self.poll_permit(task)),
-            false => None,
-        };
+        if !self.activity.is_in_lobby() {
+            return self.connection.as_mut().poll(task);
+        }
+        let permit = ready!(self.poll_permit(task));
+        self.activity.enter_lobby(permit);
+        // Also if the poll panics.
+        let _left = LeftLobby(Arc::clone(&self.activity));
         self.connection.as_mut().poll(task)
+    }
+}
+
+/// Returns the permit when the poll ends.
+struct LeftLobby(Arc<Activity>);
+
+impl Drop for LeftLobby {
+    fn drop(&mut self) {
+        self.0.leave_lobby();
     }
 }
 
@@ -100,10 +111,24 @@ mod tests {
         let request = activities[0].begin();
         assert!(poll(all[0].as_mut()), "it has a request");
         drop(request);
-        assert!(activities[0].large_head() && !activities[0].large_head());
+        assert!(activities[0].note_large_head() && !activities[0].note_large_head());
         assert!(!poll(all[0].as_mut()), "nobody knows whose head that is");
         let _request = activities[0].begin();
         drop(held);
         assert!(poll(all[0].as_mut()));
+    }
+
+    /// A request may compute for long in the poll in which it begins.
+    #[test]
+    fn fault_38_a_request_keeps_no_permit_of_the_lobby() {
+        let lobby = Arc::new(Semaphore::new(1));
+        let activity = Activity::new(crate::held::Holdings::new(0));
+        let connection = async {
+            assert_eq!(lobby.available_permits(), 0);
+            let _request = activity.begin();
+            assert_eq!(lobby.available_permits(), 1);
+        };
+        let mut polled = std::pin::pin!(InLobby::new(&lobby, Arc::clone(&activity), connection));
+        assert!(polled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }
