@@ -2,6 +2,7 @@
 
 use crate::assemble::grace;
 use crate::ending::EndingPod;
+use crate::ends::PodEnd;
 use crate::pod::{MIRROR, NodePod};
 use ferrokube_images::PodIdentity;
 use ferrokube_trace::TraceContext;
@@ -53,8 +54,7 @@ impl DesiredPods {
                 grace: meta.deletion_grace_period_seconds.unwrap_or(own).max(0),
                 pod: Some(node_pod.unwrap_or_else(|_| bare(pod))),
                 uid,
-                is_deleted: true,
-                evicted: None,
+                end: PodEnd::Deleted,
             });
             return;
         }

@@ -1,12 +1,14 @@
 //! The end of a pod: its containers within the grace period, then its sandbox and its files.
 
 use crate::assemble;
+use crate::ends::PodEnd;
 use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
-use crate::kubelet::PodNode;
+use crate::look::look;
 use crate::next::{SeenPod, name_of};
+use crate::node::{PodNode, in_background, now};
 use crate::pod::NodePod;
 use crate::status::{self, StatusInputs, status};
-use crate::worker::{WorkerError, in_background, look, now, remove_sandbox};
+use crate::worker::{WorkerError, remove_sandbox};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +24,7 @@ pub(crate) struct EndingPod {
     pub(crate) grace: i64,
     /// Unless only the runtime knows it.
     pub(crate) pod: Option<NodePod>,
-    /// Deletes it from the API server when it has ended.
-    pub(crate) is_deleted: bool,
-    /// Why the node does not run it any longer: it stays in the API, as failed.
-    pub(crate) evicted: Option<String>,
+    pub(crate) end: PodEnd,
 }
 
 /// Ends a pod; may be repeated.
@@ -34,7 +33,11 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     let seen = look(node, uid).await?;
     stop(node, ending, &seen).await?;
     // After a restart nothing may be left to show: the status of before stands.
-    let is_shown = ending.evicted.is_some() || (ending.is_deleted && !seen.containers.is_empty());
+    let is_shown = match &ending.end {
+        PodEnd::Evicted(_) => true,
+        PodEnd::Deleted => !seen.containers.is_empty(),
+        PodEnd::Removed | PodEnd::Refused => false,
+    };
     if let Some(pod) = pod.as_ref().filter(|_| is_shown) {
         let seen = look(node, uid).await?;
         let mut messages = BTreeMap::new();
@@ -47,7 +50,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
             ..StatusInputs::default()
         };
         let mut status = status(pod, &seen, &inputs, now());
-        if let Some(message) = &ending.evicted {
+        if let PodEnd::Evicted(message) = &ending.end {
             status::set_evicted(&mut status, message);
         }
         node.statuses.post(pod, status);

@@ -85,7 +85,7 @@ async fn referenced(
         return fields::field(pod, facts, &selector.field_path).map(Some);
     }
     if let Some(selector) = &source.resource_field_ref {
-        return fields::resource(pod, Some(container), selector).map(Some);
+        return fields::resource(pod, facts, Some(container), selector).map(Some);
     }
     let namespace = pod.namespace.as_str();
     let (kind, name, key, is_optional, mut found) = if let Some(key) = &source.config_map_key_ref {

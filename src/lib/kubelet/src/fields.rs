@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeFacts {
     pub(crate) node: String,
+    /// Bytes of the node's memory.
+    pub(crate) memory: u64,
     pub(crate) host_ips: Vec<String>,
     pub(crate) pod_ips: Vec<String>,
 }
@@ -52,6 +54,7 @@ fn lines(map: &BTreeMap<String, String>) -> String {
 /// An amount of a container's resources, in units of the divisor, rounded up.
 pub(crate) fn resource(
     pod: &NodePod,
+    facts: &NodeFacts,
     own: Option<&Container>,
     selector: &ResourceFieldSelector,
 ) -> Result<String, PodObjectError> {
@@ -84,7 +87,7 @@ pub(crate) fn resource(
     // Without a limit kubelet shows what the node has.
     let found = match found {
         Some(found) => milli(&found.0)?,
-        None if list == "limits" => node_amount(name),
+        None if list == "limits" => node_amount(name, facts.memory),
         None => 0,
     };
     let divisor = selector.divisor.as_ref().map_or("1", |divisor| &divisor.0);
@@ -93,18 +96,14 @@ pub(crate) fn resource(
 }
 
 /// Thousandths of what this machine has.
-fn node_amount(name: &str) -> i64 {
+fn node_amount(name: &str, memory: u64) -> i64 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match name {
-        "cpu" => i64::try_from(cpus).unwrap_or(i64::MAX).saturating_mul(1000),
-        "memory" => {
-            let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-            let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            i64::saturating_mul(kibibytes.unwrap_or(0), 1_024_000)
-        }
-        _ => 0,
-    }
+    let whole = match name {
+        "cpu" => i64::try_from(cpus),
+        "memory" => i64::try_from(memory),
+        _ => Ok(0),
+    };
+    whole.unwrap_or(i64::MAX).saturating_mul(1000)
 }
 
 #[cfg(test)]
@@ -122,6 +121,7 @@ mod tests {
     fn fields_of_the_pod_and_its_node() {
         let facts = NodeFacts {
             node: "n".to_owned(),
+            memory: 0,
             host_ips: vec!["10.0.0.1".to_owned()],
             pod_ips: vec!["10.1.0.1".to_owned(), "fd00::1".to_owned()],
         };
@@ -148,7 +148,8 @@ mod tests {
                 )),
                 container_name: None,
             };
-            resource(&pod, pod.all_containers().next(), &selector)
+            let facts = NodeFacts { memory: 3 << 30, ..NodeFacts::default() };
+            resource(&pod, &facts, pod.all_containers().next(), &selector)
         };
         assert_eq!(of("limits.cpu", "0").as_deref(), Ok("2"));
         assert_eq!(of("limits.cpu", "1m").as_deref(), Ok("1500"));

@@ -3,8 +3,8 @@
 //! The preStop hook is an annotation of the container, so that a pod of which only the runtime
 //! knows ends with it, too.
 
-use crate::kubelet::PodNode;
 use crate::next::{SeenPod, name_of};
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, ContainerAction};
 use ferrokube_cri::{ContainerReport, CriError, StopContainerRequest};

@@ -37,15 +37,19 @@ mod board;
 mod config;
 mod desired;
 mod ending;
+mod ends;
 mod environment;
 mod eviction;
 mod fields;
 mod hooks;
 mod kubelet;
 mod log_files;
+mod look;
 mod next;
+mod node;
 mod objects;
 mod pod;
+mod pod_loop;
 mod probes;
 mod pull_secrets;
 mod server;
@@ -62,9 +66,10 @@ pub use config::{
     HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings,
     ServerConfig, ServerSettings,
 };
-pub use eviction::{EvictionPolicy, EvictionSignal, EvictionThreshold};
-pub use eviction::{FigureSource, NodeFigures, ResourceFigure};
-pub use kubelet::{Kubelet, KubeletPaths};
+pub use eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
+pub use eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};
+pub use kubelet::Kubelet;
 pub use log_files::LogRotation;
+pub use node::KubeletPaths;
 pub use pod::{NodePod, NodePodError};
 pub use server::{KubeletServer, KubeletServerError};

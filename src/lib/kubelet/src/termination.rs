@@ -1,10 +1,9 @@
 //! Termination messages: a file in the container, read when it has ended.
 
 use crate::assemble;
-use crate::kubelet::PodNode;
 use crate::next::{SeenPod, name_of};
+use crate::node::{PodNode, in_background};
 use crate::pod::NodePod;
-use crate::worker::in_background;
 use ferrokube_cri::{ContainerMount, ContainerPhase};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;

@@ -1,14 +1,12 @@
 //! The worker of a pod: look, do the next step, look again.
 
-use crate::assemble::{self, ContainerStart, POD_UID};
+use crate::assemble::{self, ContainerStart};
 use crate::environment;
-use crate::fields::NodeFacts;
 use crate::hooks::{self, StoppingContainer};
-use crate::kubelet::PodNode;
 use crate::log_files;
-use crate::next::{
-    PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
-};
+use crate::look::look;
+use crate::next::{PodAction, PodHolds, SeenPod, WallTime, backing_off, name_of, next};
+use crate::node::{PodNode, in_background, now};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
@@ -17,16 +15,14 @@ use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
 use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
-    ContainerFilter, ContainerMetadata, ContainerPhase, ContainerReport, ContainerStatusRequest,
-    CreateContainerRequest, CriError, ListContainersRequest, ListPodSandboxRequest,
-    PodSandboxFilter, PodSandboxState, PodSandboxStatusRequest, RegistryAuth,
-    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
-    StopPodSandboxRequest,
+    ContainerMetadata, ContainerPhase, ContainerReport, CreateContainerRequest, CriError,
+    RegistryAuth, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StopPodSandboxRequest,
 };
 use ferrokube_images::{PullError, PullPolicy, PullRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use std::{fs, io};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -223,70 +219,10 @@ fn inputs(
     }
 }
 
-pub(crate) fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// What the runtime has of a pod.
-pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError> {
-    let label_selector = BTreeMap::from([(POD_UID.to_owned(), uid.to_owned())]);
-    let filter =
-        PodSandboxFilter { label_selector: label_selector.clone(), ..PodSandboxFilter::default() };
-    let request = ListPodSandboxRequest { filter: Some(filter) };
-    let mut items = node.runtime.list_pod_sandbox(request).await?.items;
-    // A runtime that ignores filters costs time, not correctness.
-    items.retain(|sandbox| sandbox.labels.get(POD_UID).is_some_and(|it| it == uid));
-    items.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
-    let newest = items.first().map(|sandbox| sandbox.id.clone());
-    let sandboxes = items.into_iter().map(|sandbox| SeenSandbox {
-        attempt: sandbox.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
-        is_ready: sandbox.state == PodSandboxState::Ready as i32,
-        id: sandbox.id,
-    });
-    let sandboxes = sandboxes.collect();
-    let filter = ContainerFilter { label_selector, ..ContainerFilter::default() };
-    let request = ListContainersRequest { filter: Some(filter) };
-    let mut containers = Vec::new();
-    for summary in node.runtime.list_containers(request).await?.containers {
-        if Some(&summary.pod_sandbox_id) != newest.as_ref() {
-            continue;
-        }
-        let request = ContainerStatusRequest { container_id: summary.id, verbose: false };
-        match node.runtime.container_status(request).await {
-            Ok(response) => containers.extend(response.status),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let ips = match &newest {
-        Some(id) => ips(node, id).await?,
-        None => Vec::new(),
-    };
-    Ok(SeenPod { sandboxes, containers, ips })
-}
-
-/// Addresses of a sandbox; none of one that is gone.
-async fn ips(node: &PodNode, sandbox: &str) -> Result<Vec<String>, CriError> {
-    let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox.to_owned(), verbose: false };
-    let network = match node.runtime.pod_sandbox_status(request).await {
-        Ok(response) => response.status.and_then(|report| report.network),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(error),
-    };
-    let Some(network) = network else { return Ok(Vec::new()) };
-    let all = std::iter::once(network.ip).chain(network.additional_ips.into_iter().map(|it| it.ip));
-    Ok(all.filter(|ip| !ip.is_empty()).collect())
-}
-
 /// Makes or updates the pod's volumes.
 async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<(), WorkerError> {
-    let prepared = volumes::prepare(node, pod, &facts(node, pod_ips)).await;
+    let prepared = volumes::prepare(node, pod, &node.facts(pod_ips).await).await;
     Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
-}
-
-fn facts(node: &PodNode, pod_ips: Vec<String>) -> NodeFacts {
-    NodeFacts { node: node.name.clone(), host_ips: node.host_ips.clone(), pod_ips }
 }
 
 async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), WorkerError> {
@@ -350,7 +286,7 @@ async fn start(
     let is_on_host = pod.spec.host_network == Some(true);
     let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
     let environment =
-        environment::resolve(&*node.objects, pod, container, &facts(node, pod_ips)).await;
+        environment::resolve(&*node.objects, pod, container, &node.facts(pod_ips).await).await;
     let environment = environment.inspect_err(|error| {
         node.warn(pod, "Failed", format!("Error: {error}"));
     })?;
@@ -433,11 +369,4 @@ fn policy(given: Option<&str>, image: &str) -> PullPolicy {
             if is_latest { PullPolicy::Always } else { PullPolicy::IfNotPresent }
         }
     }
-}
-
-/// Runs what may block on a disk.
-pub(crate) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

@@ -1,6 +1,7 @@
 //! Facts of this machine, as a Node shows them. What cannot be read is empty.
 
-use crate::eviction::{EvictionSignal, EvictionThreshold, NodeFigures};
+use crate::eviction::figures::NodeFigures;
+use crate::eviction::threshold::{EvictionSignal, EvictionThreshold};
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub(super) fn system_info(kubelet_version: &str) -> NodeSystemInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::ResourceFigure;
+    use crate::eviction::figures::ResourceFigure;
 
     #[test]
     fn pods_may_have_what_is_above_the_thresholds() {

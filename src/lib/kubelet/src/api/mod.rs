@@ -14,7 +14,7 @@ pub use events::EventSink;
 pub(crate) use objects::ApiObjects;
 pub(crate) use pods::ApiPods;
 
-use crate::kubelet::PodNode;
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use events::WaitingEvents;
 use kube::Client;

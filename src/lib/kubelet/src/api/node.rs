@@ -2,9 +2,8 @@
 
 use super::NodeIdentity;
 use super::facts::{quantities, system_info};
-use crate::eviction::NodePressure;
-use crate::kubelet::PodNode;
-use crate::worker::in_background;
+use crate::eviction::pressure::NodePressure;
+use crate::node::{PodNode, in_background};
 use ferrokube_client::Outage;
 use ferrokube_cri::RuntimeStatusRequest;
 use k8s_openapi::api::core::v1::{

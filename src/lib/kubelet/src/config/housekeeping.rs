@@ -1,7 +1,7 @@
 //! Settings of what the kubelet tidies up.
 
 use super::duration;
-use crate::eviction::{EvictionPolicy, EvictionThreshold};
+use crate::eviction::threshold::{EvictionPolicy, EvictionThreshold};
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::quantity::Quantity;

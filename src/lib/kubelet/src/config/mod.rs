@@ -8,7 +8,7 @@ mod fields;
 mod housekeeping;
 mod server;
 
-use crate::eviction::EvictionPolicy;
+use crate::eviction::threshold::EvictionPolicy;
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;

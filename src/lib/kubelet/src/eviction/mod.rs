@@ -1,23 +1,20 @@
 //! A node that is short of memory or disk: its conditions, unused images, and at last its pods, one
 //! after the other.
 
-mod figures;
+pub(crate) mod figures;
+pub(crate) mod pressure;
 mod ranking;
-mod threshold;
-
-pub(crate) use figures::MachineFigures;
-pub use figures::{FigureSource, NodeFigures, ResourceFigure};
-pub(crate) use ranking::is_critical;
-pub use threshold::{EvictionSignal, EvictionThreshold};
+pub(crate) mod threshold;
 
 use crate::assemble::{self, empty_directory};
-use crate::kubelet::PodNode;
+use crate::ends::PodEnd;
+use crate::node::{PodNode, in_background};
 use crate::pod::NodePod;
 use crate::usage::UsageCollector;
-use crate::worker::in_background;
 use ferrokube_cri::{CriError, ImageFsInfoRequest, ListContainersRequest};
 use ferrokube_images::{ImageCollection, ImageCollector};
-use parking_lot::Mutex;
+use figures::{NodeFigures, ResourceFigure};
+use pressure::NodePressure;
 use ranking::PodConsumption;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
+use threshold::{EvictionSignal, EvictionThreshold};
 use tokio::time::Instant;
 
 /// Time between two looks at the figures; kubelet's.
@@ -36,86 +34,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 const END_POLL: Duration = Duration::from_millis(500);
 /// Files of a pod that are counted.
 const MAX_FILES: usize = 1_000_000;
-
-/// When pods are evicted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EvictionPolicy {
-    /// Any of them that is missed counts.
-    pub thresholds: Vec<EvictionThreshold>,
-    /// How long a condition lasts after its cause.
-    pub transition: Duration,
-}
-
-/// What the node is short of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodePressure {
-    pub(crate) memory: bool,
-    pub(crate) disk: bool,
-    pub(crate) processes: bool,
-}
-
-/// The pods that are to end because the node is short of something, by UID. Bounded by the pods of the
-/// node.
-#[derive(Default)]
-pub(crate) struct Evictions(Mutex<BTreeMap<String, (String, bool)>>);
-
-impl Evictions {
-    fn add(&self, uid: &str, message: String) {
-        self.0.lock().insert(uid.to_owned(), (message, false));
-    }
-
-    /// Why a pod is to end.
-    pub(crate) fn message(&self, uid: &str) -> Option<String> {
-        self.0.lock().get(uid).map(|(message, _)| message.clone())
-    }
-
-    /// Notes that it has ended.
-    pub(crate) fn ended(&self, uid: &str) {
-        if let Some((_, is_over)) = self.0.lock().get_mut(uid) {
-            *is_over = true;
-        }
-    }
-
-    /// Whether its end has come, and need not be brought about again.
-    pub(crate) fn is_over(&self, uid: &str) -> bool {
-        self.0.lock().get(uid).is_none_or(|(_, is_over)| *is_over)
-    }
-
-    /// Forgets all pods but these.
-    pub(crate) fn retain(&self, is_known: impl Fn(&str) -> bool) {
-        self.0.lock().retain(|uid, _| is_known(uid));
-    }
-}
-
-/// Why a pod may not start now, with kubelet's words; `None`: it may.
-pub(crate) fn refusal(pod: &NodePod, pressure: NodePressure) -> Option<String> {
-    if is_critical(pod) {
-        return None;
-    }
-    let tolerates = || {
-        pod.spec.tolerations.iter().flatten().any(|one| {
-            let key = one.key.as_deref().unwrap_or_default();
-            let is_any = one.operator.as_deref() == Some("Exists") && key.is_empty();
-            is_any || key == "node.kubernetes.io/memory-pressure"
-        })
-    };
-    let is_best_effort = || {
-        pod.all_containers().all(|container| {
-            let resources = container.resources.clone().unwrap_or_default();
-            let is_none = |list: Option<BTreeMap<_, _>>| list.is_none_or(|list| list.is_empty());
-            is_none(resources.requests) && is_none(resources.limits)
-        })
-    };
-    let mut conditions = Vec::new();
-    if pressure.memory && is_best_effort() && !tolerates() {
-        conditions.push("MemoryPressure");
-    }
-    if pressure.disk {
-        conditions.push("DiskPressure");
-    }
-    let shown = || format!("The node had condition: [{}]. ", conditions.join(" "));
-    (!conditions.is_empty()).then(shown)
-}
 
 /// Looks at the figures, collects images and evicts pods until dropped.
 pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
@@ -285,9 +203,9 @@ impl RoomKeeper<'_> {
         }
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
         self.node.warn(&pod, "Evicted", message.clone());
-        self.node.evictions.add(&pod.uid, message);
+        self.node.ends.want(&pod.uid, PodEnd::Evicted(message));
         let ended = async {
-            while !self.node.evictions.is_over(&pod.uid) {
+            while !self.node.ends.is_over(&pod.uid) {
                 tokio::time::sleep(END_POLL).await;
             }
         };

@@ -13,10 +13,10 @@ const CRITICAL: i32 = 2_000_000_000;
 
 /// What a pod uses of the resource that is short, by container; bytes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PodConsumption {
-    pub(super) by_container: BTreeMap<String, u64>,
+pub(crate) struct PodConsumption {
+    pub(crate) by_container: BTreeMap<String, u64>,
     /// Of the pod itself: its volumes and logs.
-    pub(super) other: u64,
+    pub(crate) other: u64,
 }
 
 impl PodConsumption {
@@ -30,7 +30,7 @@ pub(crate) fn is_critical(pod: &NodePod) -> bool {
 }
 
 /// What a container has requested of the resource; bytes.
-pub(super) fn request(container: &Container, signal: EvictionSignal) -> u64 {
+pub(crate) fn request(container: &Container, signal: EvictionSignal) -> u64 {
     let name = match signal {
         EvictionSignal::Memory => "memory",
         _ => "ephemeral-storage",
@@ -41,7 +41,7 @@ pub(super) fn request(container: &Container, signal: EvictionSignal) -> u64 {
 }
 
 /// Pods that may be evicted, in this order.
-pub(super) fn ranked(
+pub(crate) fn ranked(
     pods: Vec<NodePod>,
     signal: EvictionSignal,
     consumption: &BTreeMap<String, PodConsumption>,

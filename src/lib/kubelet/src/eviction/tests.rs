@@ -1,14 +1,17 @@
 //! Pods of an API server on a node that gets short of something: a runtime in memory, figures of the
 //! test.
 
+use super::figures::FigureSource;
 use super::*;
 use crate::api::ApiPods;
 use crate::config::KubeletConfigFile;
-use crate::kubelet::{Kubelet, KubeletPaths};
+use crate::kubelet::Kubelet;
+use crate::node::KubeletPaths;
 use ferrokube_cri::Runtime;
 use ferrokube_cri::testing::FakeRuntime;
 use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinHandle;
 

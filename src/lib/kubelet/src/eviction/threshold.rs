@@ -2,6 +2,16 @@
 
 use super::figures::{NodeFigures, ResourceFigure};
 use ferrokube_apimachinery::quantity::{Format, Quantity};
+use std::time::Duration;
+
+/// When pods are evicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvictionPolicy {
+    /// Any of them that is missed counts.
+    pub thresholds: Vec<EvictionThreshold>,
+    /// How long a condition lasts after its cause.
+    pub transition: Duration,
+}
 
 /// What a threshold is about, in the order in which shortages are dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,8 +3,7 @@
 
 use super::{COMPRESSED, LogDirectory};
 use crate::assemble::{CONTAINER_NAME, POD_UID};
-use crate::kubelet::PodNode;
-use crate::worker::in_background;
+use crate::node::{PodNode, in_background};
 use ferrokube_cri::{
     ContainerFilter, ContainerPhase, ContainerStateValue, ContainerStatusRequest, CriError,
     ListContainersRequest, ReopenContainerLogRequest,

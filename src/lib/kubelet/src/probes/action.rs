@@ -1,6 +1,6 @@
 //! What probes and hooks do to a container: a command in it, a request to it, or a pause.
 
-use crate::kubelet::PodNode;
+use crate::node::PodNode;
 use ferrokube_client::probe::{ProbeRequest, ProbeResponse, probe};
 use ferrokube_cri::{CallCode, ExecSyncRequest, ServiceHealth, check_health};
 use k8s_openapi::api::core::v1::{

@@ -9,10 +9,9 @@ mod action;
 pub(crate) use action::{ActedContainer, ContainerAction};
 
 use crate::hooks;
-use crate::kubelet::PodNode;
 use crate::next::{SeenPod, WallTime, name_of};
+use crate::node::{PodNode, now};
 use crate::pod::NodePod;
-use crate::worker::now;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{Container, Probe};
 use parking_lot::Mutex;

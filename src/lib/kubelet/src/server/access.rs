@@ -2,7 +2,7 @@
 //! API server, which are cached.
 
 use super::cache::ExpiringCache;
-use super::routes::ServerFailure;
+use super::failure::ServerFailure;
 use crate::config::ServerConfig;
 use ferrokube_serve::{Peer, Request};
 use http::Method;

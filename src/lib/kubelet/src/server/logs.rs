@@ -1,11 +1,10 @@
 //! `/containerLogs`: what the runtime has written of a container, from a point on, as lines.
 
 use super::KubeletHandler;
+use super::failure::{ServerFailure, text};
 use super::pods::statuses;
-use super::routes::{ServerFailure, text};
-use crate::kubelet::PodNode;
 use crate::log_files::{self, LogDirectory, LogSource};
-use crate::worker::in_background;
+use crate::node::{PodNode, in_background};
 use bytes::Bytes;
 use ferrokube_cri::{ContainerPhase, ContainerStatusRequest};
 use ferrokube_serve::Response;

@@ -6,6 +6,7 @@
 
 mod access;
 mod cache;
+mod failure;
 mod logs;
 mod pods;
 mod routes;
@@ -13,10 +14,11 @@ mod streams;
 
 use crate::api::ApiPods;
 use crate::config::ServerConfig;
-use crate::kubelet::PodNode;
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::usage::UsageCollector;
 use access::KubeletAccess;
+use failure::ServerFailure;
 use ferrokube_client::Outage;
 use ferrokube_pki::{PkiError, self_signed};
 use ferrokube_relay::Tunnels;
@@ -28,7 +30,6 @@ use ferrokube_serve::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
-use routes::ServerFailure;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The node's pods, as requests name and list them.
 
 use super::ServedNode;
-use super::routes::ServerFailure;
+use super::failure::ServerFailure;
+use crate::look::look;
 use crate::pod::{MIRROR, NodePod};
-use crate::worker::look;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;

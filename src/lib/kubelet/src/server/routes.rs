@@ -1,76 +1,15 @@
-//! Paths of the server, and its failures.
+//! Paths of the server.
 
 use super::KubeletHandler;
 use super::access::NeededRight;
+use super::failure::{ServerFailure, text, typed};
 use super::logs;
 use super::streams::{PodPath, StreamKind};
-use ferrokube_relay::{DelegationError, query_pairs};
-use ferrokube_serve::{CloseConnection, Request, Response, full};
+use ferrokube_relay::query_pairs;
+use ferrokube_serve::{Request, Response};
 use ferrokube_trace::TraceContext;
-use http::header::{CONTENT_TYPE, HeaderName};
-use http::{HeaderValue, Method, StatusCode};
+use http::Method;
 use percent_encoding::percent_decode_str;
-
-/// Why a request has no answer of its own. Texts are kubelet's.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ServerFailure {
-    #[error("Unauthorized")]
-    Unauthorized,
-    #[error("{0}")]
-    Forbidden(String),
-    #[error("{0}")]
-    BadRequest(String),
-    #[error("{0}")]
-    NotFound(String),
-    #[error("405: Method Not Allowed")]
-    Method,
-    /// The API server or the runtime does not work; why is only logged.
-    #[error("{0}")]
-    Failed(&'static str),
-    #[error("{0}")]
-    Runtime(String),
-    #[error("too many requests, please try again later")]
-    Full,
-}
-
-impl From<DelegationError> for ServerFailure {
-    fn from(error: DelegationError) -> Self {
-        Self::Runtime(error.to_string())
-    }
-}
-
-impl ServerFailure {
-    pub(super) fn into_response(self) -> Response {
-        let status = match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Failed(_) | Self::Runtime(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Full => StatusCode::TOO_MANY_REQUESTS,
-        };
-        let mut response = text(self.to_string());
-        *response.status_mut() = status;
-        if matches!(self, Self::Unauthorized) {
-            response.extensions_mut().insert(CloseConnection);
-        }
-        response
-    }
-}
-
-pub(super) fn text(body: String) -> Response {
-    typed("text/plain; charset=utf-8", body)
-}
-
-fn typed(media_type: &'static str, body: impl Into<bytes::Bytes>) -> Response {
-    let mut response = Response::new(full(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    let no_sniff = HeaderName::from_static("x-content-type-options");
-    headers.insert(no_sniff, HeaderValue::from_static("nosniff"));
-    response
-}
 
 impl KubeletHandler {
     pub(super) async fn respond(&self, request: Request) -> Result<Response, ServerFailure> {

@@ -1,8 +1,8 @@
 //! Commands, attached terminals and forwarded ports: the runtime serves them at a URL of its own.
 
 use super::KubeletHandler;
-use super::routes::ServerFailure;
-use crate::worker::look;
+use super::failure::ServerFailure;
+use crate::look::look;
 use ferrokube_cri::{AttachRequest, CriError, ExecRequest, PortForwardRequest};
 use ferrokube_relay::{
     Relay, UpgradeCall, client_headers, take_upgrade, upgrade_protocol, upgraded,

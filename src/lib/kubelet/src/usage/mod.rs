@@ -13,7 +13,7 @@ mod pods;
 mod rates;
 mod summary;
 
-use crate::worker::{in_background, now};
+use crate::node::{in_background, now};
 use ferrokube_cri::{
     CriError, ImageFsInfoRequest, ListContainerStatsRequest, ListContainersRequest,
     ListPodSandboxRequest, ListPodSandboxStatsRequest, Runtime,

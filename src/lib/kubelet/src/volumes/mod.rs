@@ -8,10 +8,9 @@ mod payload;
 
 use crate::assemble;
 use crate::fields::NodeFacts;
-use crate::kubelet::PodNode;
+use crate::node::{PodNode, in_background};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
-use crate::worker::in_background;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;

@@ -134,7 +134,7 @@ fn downward(
     for item in items {
         let text = match (&item.field_ref, &item.resource_field_ref) {
             (Some(selector), _) => fields::field(pod, facts, &selector.field_path)?,
-            (None, Some(selector)) => fields::resource(pod, None, selector)?,
+            (None, Some(selector)) => fields::resource(pod, facts, None, selector)?,
             (None, None) => continue,
         };
         let mode = permissions(item.mode.unwrap_or(mode));

@@ -1,0 +1,155 @@
+//! What all parts of the kubelet share: the node, its clock, its disk.
+
+use crate::board::StatusBoard;
+use crate::ends::PodEnds;
+use crate::eviction::figures::{FigureSource, MachineFigures};
+use crate::eviction::pressure::NodePressure;
+use crate::eviction::threshold::EvictionPolicy;
+use crate::fields::NodeFacts;
+use crate::next::WallTime;
+use crate::objects::{NoObjects, PodObjects};
+use crate::pod::NodePod;
+use ferrokube_cri::{CriError, Runtime, VersionRequest};
+use ferrokube_images::{ImageManager, PullEvent, PullEvents};
+use ferrokube_trace::TraceContext;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::OnceCell;
+
+/// Directories.
+#[derive(Clone, Debug)]
+pub struct KubeletPaths {
+    /// Of pods' own files: `/var/lib/kubelet`.
+    pub root: PathBuf,
+    /// Of logs: `/var/log/pods`.
+    pub logs: PathBuf,
+}
+
+/// What workers share.
+pub(crate) struct PodNode {
+    pub(crate) runtime: Runtime,
+    pub(crate) images: ImageManager,
+    pub(crate) paths: KubeletPaths,
+    pub(crate) statuses: StatusBoard,
+    pub(crate) events: Option<Arc<dyn PullEvents>>,
+    pub(crate) host_ips: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) objects: Arc<dyn PodObjects>,
+    pub(crate) figures: Arc<dyn FigureSource>,
+    pub(crate) thresholds: EvictionPolicy,
+    /// What the node is short of now.
+    pub(crate) pressure: Mutex<NodePressure>,
+    pub(crate) ends: PodEnds,
+    /// Pods that have a worker, by UID.
+    pub(crate) active: Mutex<BTreeMap<String, NodePod>>,
+    /// Bytes of the machine's memory, once read.
+    memory: OnceCell<u64>,
+    /// Name and version, once known.
+    version: Mutex<Option<(String, String)>>,
+}
+
+impl PodNode {
+    /// Without an API server. Paths are absolute.
+    pub(crate) fn new(
+        name: &str,
+        runtime: Runtime,
+        images: ImageManager,
+        paths: KubeletPaths,
+        thresholds: EvictionPolicy,
+    ) -> Self {
+        Self {
+            runtime,
+            images,
+            paths,
+            statuses: StatusBoard::default(),
+            events: None,
+            host_ips: Vec::new(),
+            name: name.to_owned(),
+            objects: Arc::new(NoObjects),
+            figures: Arc::new(MachineFigures),
+            thresholds,
+            pressure: Mutex::default(),
+            ends: PodEnds::default(),
+            active: Mutex::default(),
+            memory: OnceCell::new(),
+            version: Mutex::default(),
+        }
+    }
+
+    /// Reports an event of a pod.
+    pub(crate) fn report(&self, pod: &NodePod, reason: &'static str, message: String) {
+        self.event(pod, PullEvent { is_warning: false, reason, message });
+    }
+
+    /// Reports an event of type `Warning`.
+    pub(crate) fn warn(&self, pod: &NodePod, reason: &'static str, message: String) {
+        self.event(pod, PullEvent { is_warning: true, reason, message });
+    }
+
+    fn event(&self, pod: &NodePod, event: PullEvent) {
+        if let Some(events) = &self.events {
+            events.report(&pod.identity(), event);
+        }
+    }
+
+    /// Asks the runtime for its name and version, unless they are known.
+    pub(crate) async fn learn_version(&self) -> Result<(), CriError> {
+        if self.version.lock().is_none() {
+            let version = self.runtime.version(VersionRequest::default()).await?;
+            *self.version.lock() = Some((version.runtime_name, version.runtime_version));
+        }
+        Ok(())
+    }
+
+    /// As it is in container ids.
+    pub(crate) fn runtime_name(&self) -> String {
+        self.version.lock().as_ref().map_or_else(String::new, |(name, _)| name.clone())
+    }
+
+    /// As a Node shows it.
+    pub(crate) fn runtime_version(&self) -> String {
+        let version = self.version.lock();
+        let shown = |(name, version): &(String, String)| format!("{name}://{version}");
+        version.as_ref().map_or_else(String::new, shown)
+    }
+
+    /// What pods may be told of the node. `pod_ips`: none before there is a sandbox.
+    pub(crate) async fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {
+        let read = || async {
+            let (source, root) = (Arc::clone(&self.figures), self.paths.root.clone());
+            let figures = in_background(move || Ok(source.read(&root, None))).await;
+            figures.ok().and_then(|figures| Some(figures.memory?.capacity)).ok_or(())
+        };
+        NodeFacts {
+            node: self.name.clone(),
+            memory: self.memory.get_or_try_init(read).await.copied().unwrap_or(0),
+            host_ips: self.host_ips.clone(),
+            pod_ips,
+        }
+    }
+
+    /// A future for another task, with the ids of this one.
+    pub(crate) fn in_context_of_caller<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let context = ferrokube_trace::current().unwrap_or_else(TraceContext::root);
+        ferrokube_trace::scoped(context, tracing::Span::none(), future)
+    }
+}
+
+pub(crate) fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Runs what may block on a disk.
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,313 @@
+//! The node's pods: which ones there should be, a worker for each, and the end of the others.
+
+use crate::api::ApiPods;
+use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
+use crate::desired::DesiredPods;
+use crate::ending::{EndingPod, end};
+use crate::ends::PodEnd;
+use crate::eviction::pressure::refusal;
+use crate::node::PodNode;
+use crate::pod::NodePod;
+use crate::static_pods::read_directory;
+use crate::worker;
+use ferrokube_cri::{CriError, ListContainersRequest, ListPodSandboxRequest};
+use ferrokube_trace::TraceContext;
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Interval of looks at the runtime's lists: how late an ended container is noticed.
+const RELIST: Duration = Duration::from_secs(1);
+/// Time between two tries to end a pod.
+const END_RETRY: Duration = Duration::from_secs(10);
+
+/// The loop that starts and ends the workers of pods.
+pub(crate) struct PodLoop {
+    node: Arc<PodNode>,
+    sources: PodSources,
+    workers: BTreeMap<String, PodWorker>,
+    ending: BTreeMap<String, EndingTask>,
+}
+
+/// Where the node's pods come from.
+pub(crate) struct PodSources {
+    /// Directory of files.
+    pub(crate) static_pods: Option<PathBuf>,
+    /// Between two looks at the directory.
+    pub(crate) interval: Duration,
+    pub(crate) api: Option<Arc<ApiPods>>,
+    /// Static pods, for their mirrors.
+    pub(crate) found: watch::Sender<Vec<NodePod>>,
+}
+
+struct PodWorker {
+    pod: NodePod,
+    wake: watch::Sender<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for PodWorker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct EndingTask {
+    pod: EndingPod,
+    task: JoinHandle<()>,
+}
+
+impl PodLoop {
+    /// Without workers yet.
+    pub(crate) fn new(node: &Arc<PodNode>, sources: PodSources) -> Self {
+        let node = Arc::clone(node);
+        Self { node, sources, workers: BTreeMap::new(), ending: BTreeMap::new() }
+    }
+
+    /// Never returns; dropped, pods go on.
+    pub(crate) async fn run(mut self) {
+        let mut files: Option<Vec<NodePod>> = None;
+        let mut read_at: Option<Instant> = None;
+        let mut last = BTreeMap::new();
+        let mut changes = self.sources.api.as_ref().map(|api| api.changes());
+        loop {
+            if read_at.is_none_or(|at| at.elapsed() >= self.sources.interval) {
+                read_at = Some(Instant::now());
+                files = self.read().or(files);
+                let new = files.clone().unwrap_or_default();
+                self.sources.found.send_if_modified(|old| {
+                    let is_changed = *old != new;
+                    *old = new;
+                    is_changed
+                });
+            }
+            if let Some(changes) = &mut changes {
+                changes.mark_unchanged();
+            }
+            match self.listed().await {
+                Ok(current) => {
+                    self.wake_changed(&last, &current);
+                    let bound = self.sources.api.as_ref().map(|api| api.all());
+                    let desired = DesiredPods::of(files.as_deref(), bound);
+                    self.reconcile(&desired, &current);
+                    last = current;
+                }
+                Err(error) => tracing::warn!(%error, "cannot list the runtime's pods"),
+            }
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => _ = changes.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = tokio::time::timeout(RELIST, changed).await;
+        }
+    }
+
+    async fn listed(&self) -> Result<BTreeMap<String, ListedPod>, CriError> {
+        self.node.learn_version().await?;
+        self.relist().await
+    }
+
+    fn read(&self) -> Option<Vec<NodePod>> {
+        let Some(directory) = &self.sources.static_pods else { return Some(Vec::new()) };
+        let pods = read_directory(directory, &self.node.name);
+        pods.inspect_err(|error| {
+            tracing::warn!(%error, "cannot list the directory of static pods");
+        })
+        .ok()
+    }
+
+    /// The pods that the runtime has: name, grace period, and a digest of their state.
+    async fn relist(&self) -> Result<BTreeMap<String, ListedPod>, CriError> {
+        let runtime = &self.node.runtime;
+        let sandboxes = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await?.items;
+        let containers =
+            runtime.list_containers(ListContainersRequest::default()).await?.containers;
+        let mut digests: BTreeMap<String, DefaultHasher> = BTreeMap::new();
+        let mut pods: BTreeMap<String, ListedPod> = BTreeMap::new();
+        for sandbox in sandboxes {
+            let Some(uid) = sandbox.labels.get(POD_UID) else { continue };
+            (&sandbox.id, sandbox.state).hash(digests.entry(uid.clone()).or_default());
+            let grace = sandbox.annotations.get(GRACE).and_then(|text| text.parse().ok());
+            let annotation = |key: &str| sandbox.annotations.get(key).map(String::as_str);
+            let label = |key: &str| sandbox.labels.get(key).map_or("", String::as_str);
+            pods.entry(uid.clone()).or_insert_with(|| ListedPod {
+                full_name: format!("{}/{}", label(POD_NAMESPACE), label(POD_NAME)),
+                // A pod of another kubelet has none: it is not ours to end.
+                grace,
+                context: context(annotation),
+                digest: 0,
+            });
+        }
+        for container in containers {
+            let Some(uid) = container.labels.get(POD_UID) else { continue };
+            (&container.id, container.state).hash(digests.entry(uid.clone()).or_default());
+        }
+        for (uid, pod) in &mut pods {
+            pod.digest = digests.get(uid).map_or(0, Hasher::finish);
+        }
+        Ok(pods)
+    }
+
+    fn wake_changed(
+        &self,
+        last: &BTreeMap<String, ListedPod>,
+        current: &BTreeMap<String, ListedPod>,
+    ) {
+        for (uid, worker) in &self.workers {
+            let digest = |pods: &BTreeMap<String, ListedPod>| pods.get(uid).map(|pod| pod.digest);
+            if digest(last) != digest(current) {
+                worker.wake.send_modify(|changes| *changes += 1);
+            }
+        }
+    }
+
+    /// Ends what is not wanted, and starts workers of what is.
+    fn reconcile(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
+        self.collect_ended(desired);
+        for ending in &desired.ending {
+            let uid = &ending.uid;
+            let is_over = self.node.ends.is_over(uid);
+            if !(is_over && self.node.ends.get(uid) == Some(PodEnd::Deleted)) {
+                let context = ending.pod.as_ref().map_or_else(TraceContext::root, NodePod::context);
+                self.end(ending.clone(), context);
+            }
+        }
+        // Unknown until all sources were read: nothing is ended for being missing before.
+        if desired.is_complete {
+            let is_missing = |uid: &String| !desired.knows(uid);
+            let gone: Vec<String> =
+                self.workers.keys().filter(|uid| is_missing(uid)).cloned().collect();
+            for uid in gone {
+                let Some(worker) = self.workers.get(&uid) else { continue };
+                let (pod, context) = (worker.pod.clone(), worker.pod.context());
+                let grace = grace(&pod);
+                let pod = Some(pod);
+                self.end(EndingPod { uid, grace, pod, end: PodEnd::Removed }, context);
+            }
+            for (uid, pod) in current.iter().filter(|(uid, _)| is_missing(uid)) {
+                if let Some(grace) = pod.grace.filter(|_| !self.ending.contains_key(uid)) {
+                    let uid = uid.clone();
+                    let removed = EndingPod { uid, grace, pod: None, end: PodEnd::Removed };
+                    self.end(removed, pod.context);
+                }
+            }
+        }
+        for (identity, context, message) in &desired.rejected {
+            self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
+        }
+        for pod in &desired.wanted {
+            // The pod of before, or this one, is still ending: paths and names are its own.
+            let name = pod.full_name();
+            let is_ending = self.ending.contains_key(&pod.uid)
+                || current.iter().any(|(uid, other)| *uid != pod.uid && other.full_name == name);
+            if self.has_ended(pod) || is_ending || self.workers.contains_key(&pod.uid) {
+                continue;
+            }
+            // What ran under another kubelet goes on.
+            if current.contains_key(&pod.uid) || !self.is_refused(pod) {
+                let worker = self.start(pod.clone());
+                self.workers.insert(pod.uid.clone(), worker);
+            }
+        }
+    }
+
+    /// Whether a pod has come to its end, or comes to it now.
+    fn has_ended(&mut self, pod: &NodePod) -> bool {
+        let Some(end) = self.node.ends.get(&pod.uid) else { return false };
+        // Only an eviction is wanted by others than this loop.
+        if matches!(end, PodEnd::Evicted(_)) && !self.node.ends.is_over(&pod.uid) {
+            let (uid, context) = (pod.uid.clone(), pod.context());
+            self.end(EndingPod { uid, grace: 0, pod: Some(pod.clone()), end }, context);
+        }
+        true
+    }
+
+    /// Whether a new pod is not let in for what the node is short of; shows that.
+    fn is_refused(&self, pod: &NodePod) -> bool {
+        let pressure = *self.node.pressure.lock();
+        let Some(message) = refusal(pod, pressure) else { return false };
+        tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "pod refused");
+        self.node.warn(pod, "Evicted", message.clone());
+        self.node.statuses.reject(pod.identity(), pod.context(), "Evicted", &message);
+        self.node.ends.begin(&pod.uid, PodEnd::Refused);
+        self.node.ends.over(&pod.uid);
+        true
+    }
+
+    /// Notes which pods have ended.
+    fn collect_ended(&mut self, desired: &DesiredPods) {
+        let finished: Vec<String> = self
+            .ending
+            .iter()
+            .filter(|(_, ending)| ending.task.is_finished())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in finished {
+            self.ending.remove(&uid);
+            self.node.ends.over(&uid);
+        }
+        if desired.is_complete {
+            let is_known = |uid: &str| desired.knows(uid) || self.ending.contains_key(uid);
+            self.node.ends.retain(is_known);
+            self.node.statuses.retain(is_known);
+        }
+    }
+
+    fn start(&self, pod: NodePod) -> PodWorker {
+        let (wake, changes) = watch::channel(0);
+        tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
+        self.node.active.lock().insert(pod.uid.clone(), pod.clone());
+        let work = worker::run(Arc::clone(&self.node), pod.clone(), changes);
+        let task =
+            tokio::spawn(ferrokube_trace::scoped(pod.context(), tracing::Span::none(), work));
+        PodWorker { pod, wake, task }
+    }
+
+    /// Ends a pod in the background; one that is ending may get less time.
+    fn end(&mut self, pod: EndingPod, context: TraceContext) {
+        self.workers.remove(&pod.uid);
+        self.node.active.lock().remove(&pod.uid);
+        if let Some(ending) = self.ending.get(&pod.uid) {
+            if ending.pod.grace <= pod.grace {
+                return;
+            }
+            ending.task.abort();
+        }
+        self.node.ends.begin(&pod.uid, pod.end.clone());
+        tracing::info!(uid = pod.uid, grace = pod.grace, "pod removed");
+        let (node, own) = (Arc::clone(&self.node), pod.clone());
+        let work = async move {
+            while let Err(error) = end(&node, &own).await {
+                tracing::warn!(uid = own.uid, %error, "cannot end the pod");
+                tokio::time::sleep(END_RETRY).await;
+            }
+            if let Some(pod) = own.pod.filter(|_| own.end == PodEnd::Deleted) {
+                node.statuses.ended(pod.identity(), pod.context());
+            }
+        };
+        let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
+        self.ending.insert(pod.uid.clone(), EndingTask { pod, task });
+    }
+}
+
+/// A pod that the runtime has.
+struct ListedPod {
+    full_name: String,
+    grace: Option<i64>,
+    context: TraceContext,
+    digest: u64,
+}
+
+/// The ids of a pod's last change; without any, a trace of its own.
+fn context<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> TraceContext {
+    let cause = ferrokube_trace::annotation::read(annotation);
+    cause.map_or_else(TraceContext::root, |cause| cause.child())
+}
