@@ -4,6 +4,7 @@
 pub(crate) mod figures;
 pub(crate) mod pressure;
 mod ranking;
+mod sandbox_image;
 pub(crate) mod threshold;
 
 use crate::assemble::{self, empty_directory};
@@ -16,6 +17,7 @@ use ferrokube_images::{ImageCollection, ImageCollector};
 use figures::{NodeFigures, ResourceFigure};
 use pressure::NodePressure;
 use ranking::PodConsumption;
+use sandbox_image::sandbox_images;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -164,14 +166,16 @@ impl RoomKeeper<'_> {
         Ok(())
     }
 
-    /// References of all containers to their images.
+    /// References of all containers and sandboxes to their images.
     async fn in_use(&self) -> Result<BTreeSet<String>, CriError> {
         let all = self.node.runtime.list_containers(ListContainersRequest::default()).await?;
         let names = all.containers.into_iter().flat_map(|container| {
             let spec = container.image.unwrap_or_default();
             [container.image_ref, container.image_id, spec.image, spec.user_specified_image]
         });
-        Ok(names.filter(|name| !name.is_empty()).collect())
+        let mut in_use: BTreeSet<String> = names.filter(|name| !name.is_empty()).collect();
+        in_use.extend(sandbox_images(&self.node.runtime).await?);
+        Ok(in_use)
     }
 
     /// Ends one pod, and waits a while for it.

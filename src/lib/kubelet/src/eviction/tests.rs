@@ -7,8 +7,9 @@ use crate::api::ApiPods;
 use crate::config::KubeletConfigFile;
 use crate::kubelet::Kubelet;
 use crate::node::KubeletPaths;
-use ferrokube_cri::Runtime;
+use bytes::Bytes;
 use ferrokube_cri::testing::FakeRuntime;
+use ferrokube_cri::{Runtime, RuntimeStatusResponse, Transport, TransportFuture, encoded};
 use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
@@ -42,6 +43,25 @@ impl PullEvents for Reasons {
     }
 }
 
+/// A runtime that names its sandbox image, which it does not pin.
+struct WithSandboxImage(Arc<FakeRuntime>);
+
+impl Transport for WithSandboxImage {
+    fn call(&self, path: &'static str, request: Bytes) -> TransportFuture<'_> {
+        let answered = self.0.call(path, request);
+        if path != ferrokube_cri::path::status {
+            return answered;
+        }
+        let info = BTreeMap::from([(
+            "config".to_owned(),
+            json!({"containerd": {}, "sandboxImage": "r.io/pause:3"}).to_string(),
+        )]);
+        let named = RuntimeStatusResponse { info, ..RuntimeStatusResponse::default() };
+        // Fields of two messages in a row are one message.
+        Box::pin(async move { Ok([&answered.await?[..], &encoded(&named)].concat().into()) })
+    }
+}
+
 struct ShortNode {
     runtime: Arc<FakeRuntime>,
     figures: Arc<TestFigures>,
@@ -65,7 +85,7 @@ impl ShortNode {
         let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
                      registryPullQPS: 0}";
         let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
-        let client = Runtime::new(Arc::clone(&runtime) as Arc<_>);
+        let client = Runtime::new(Arc::new(WithSandboxImage(Arc::clone(&runtime))));
         let events = Arc::<Reasons>::default();
         let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
         let metrics = Arc::<PullMetrics>::default();
@@ -156,7 +176,7 @@ async fn a_node_that_is_short_of_memory_evicts_one_pod_and_lets_none_in() {
 async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
     let node = ShortNode::new(vec![pod("a", None)]);
     node.until(|node| node.runs("a")).await;
-    for image in ["r.io/old:v1", "r.io/older:v1"] {
+    for image in ["r.io/pause:3", "r.io/old:v1"] {
         node.runtime.add_image(image);
     }
     // Old enough to be removed.
@@ -169,6 +189,7 @@ async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
     tokio::time::sleep(Duration::from_secs(1000)).await;
     let images = node.runtime.images();
     assert!(images.contains(&"r.io/a:v1".to_owned()), "in use: {images:?}");
+    assert!(images.contains(&"r.io/pause:3".to_owned()), "of sandboxes: {images:?}");
     assert!(node.runs("a") && !node.node.pressure.lock().disk);
     assert!(!node.events.0.lock().iter().any(|(_, reason)| *reason == "Evicted"));
 }
