@@ -1,8 +1,9 @@
-//! The variables of a container: given, and of config maps, secrets and fields.
+//! The variables of a container: given, of config maps, secrets and fields, and of services.
 
 use crate::fields::{self, NodeFacts};
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
+use crate::service_links;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource};
 use std::collections::BTreeMap;
 
@@ -29,8 +30,11 @@ pub(crate) async fn resolve(
     container: &Container,
     facts: &NodeFacts,
 ) -> Result<ContainerEnvironment, PodObjectError> {
-    let mut all = Variables::new();
+    let services = objects.services().await?.unwrap_or_default();
+    let has_links = pod.spec.enable_service_links.unwrap_or(true);
+    let mut all = service_links::variables(&services, &pod.namespace, has_links);
     let mut room = MAX_EXPANDED;
+    take(&mut room, all.values().map(String::len).sum())?;
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         let mut found = BTreeMap::new();
@@ -156,6 +160,15 @@ fn missing<T: Default>(
 /// before them twice, and so on: what becomes longer than a process may be given, by which its
 /// start fails, does not become much longer. `room` is what values may add in all.
 pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> String {
+    expand(text, |name| variables.get(name).map(String::as_str), room)
+}
+
+/// The same with other values.
+pub(crate) fn expand<'a>(
+    text: &str,
+    mut lookup: impl FnMut(&str) -> Option<&'a str>,
+    room: &mut usize,
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     // Where the next bracket closes: looked for once, not from each reference on.
@@ -172,7 +185,7 @@ pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> S
             close = text[at..].find(')').map_or(text.len(), |end| at + end);
         }
         let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
-        let value = is_open.then(|| variables.get(&text[at + 1..close])).flatten();
+        let value = is_open.then(|| lookup(&text[at + 1..close])).flatten();
         match value.filter(|value| value.len() <= *room) {
             Some(value) => {
                 let left = (MAX_TEXT + 1).saturating_sub(out.len());
@@ -194,7 +207,11 @@ pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::NoObjects;
+    use crate::objects::{NoObjects, ObjectFuture};
+    use k8s_openapi::api::core::v1::{
+        ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
+    };
+    use std::sync::Arc;
 
     #[test]
     fn references_are_expanded_as_by_kubelet() {
@@ -241,5 +258,61 @@ mod tests {
         assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
         let open = format!("{open})");
         assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+    }
+
+    /// One service; nothing else.
+    struct OneService;
+
+    impl PodObjects for OneService {
+        fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
+            NoObjects.config_map("", "")
+        }
+
+        fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
+            NoObjects.secret("", "")
+        }
+
+        fn service_account<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a str,
+        ) -> ObjectFuture<'a, ServiceAccount> {
+            NoObjects.service_account("", "")
+        }
+
+        fn token<'a>(
+            &'a self,
+            pod: &'a NodePod,
+            wanted: &'a ServiceAccountTokenProjection,
+        ) -> ObjectFuture<'a, String> {
+            NoObjects.token(pod, wanted)
+        }
+
+        fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
+            let service = serde_json::json!({
+                "metadata": {"namespace": "default", "name": "kubernetes"},
+                "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443}]},
+            });
+            let service = Arc::new(serde_json::from_value(service).unwrap());
+            Box::pin(std::future::ready(Ok(Some(vec![service]))))
+        }
+    }
+
+    #[tokio::test]
+    async fn variables_of_services_are_referred_to_and_replaced() {
+        let container = serde_json::json!({"name": "c", "env": [
+            {"name": "URL", "value": "https://$(KUBERNETES_SERVICE_HOST)"},
+            {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"},
+        ]});
+        let container = serde_json::from_value(container).unwrap();
+        let text = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, \
+                    image: i}]}}";
+        let pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
+        let made = resolve(&OneService, &pod, &container, &NodeFacts::default()).await.unwrap();
+        let value = |name: &str| made.values.get(name).map(String::as_str);
+        assert_eq!(value("URL"), Some("https://10.0.0.1"));
+        assert_eq!(value("KUBERNETES_SERVICE_HOST"), Some("10.0.0.1"));
+        assert_eq!(value("KUBERNETES_SERVICE_PORT_HTTPS"), Some("443"));
+        assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("6443"), "its own one");
     }
 }

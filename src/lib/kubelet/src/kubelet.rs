@@ -75,7 +75,8 @@ impl Kubelet {
     /// Runs the node's pods of this API server, too.
     #[must_use]
     pub fn api(mut self, api: NodeApi) -> Self {
-        self.node.objects = Arc::new(ApiObjects::new(api.client.clone()));
+        self.node.objects =
+            Arc::new(ApiObjects::new(api.client.clone(), Arc::clone(&api.services)));
         self.api = Some(api);
         self
     }

@@ -6,6 +6,8 @@
 //! - **The runtime is the memory.** What runs is read from its sandboxes and containers, found by
 //!   the labels that kubelet gives them. After kill -9 the next kubelet continues with what is
 //!   there: nothing is started twice, and nothing is written down here.
+//! - **A loop** (`pod_loop.rs`) compares the sources with the runtime, and starts and ends workers; how a
+//!   pod ends is one value (`ends.rs`).
 //! - **A worker per pod** (`worker.rs`) looks at the pod's sandbox and containers, does the next
 //!   step (`next.rs`: a pure function of the pod and what was seen), and looks again. Dropped, it
 //!   leaves the runtime as it is: a pod that is being deleted gets a worker that ends it.
@@ -17,7 +19,8 @@
 //!   board (`board.rs`), whose writer sends what has changed; a deleted pod leaves the API when it
 //!   has ended. Until the first list is complete, no pod is ended for being missing.
 //! - **Volumes** (`volumes/`) are made before the sandbox and updated all at once while the pod runs;
-//!   variables (`environment.rs`) are read when a container starts. Tokens of service accounts
+//!   a part of one (`sub_path.rs`) is bound for its container, and unbound before anything is removed.
+//!   Variables (`environment.rs`) are read when a container starts, those of services from a watch. Tokens of service accounts
 //!   (`api/tokens.rs`) are renewed long before they expire.
 //! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it looks;
 //!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
@@ -53,6 +56,7 @@ mod pod_loop;
 mod probes;
 mod pull_secrets;
 mod server;
+mod service_links;
 mod static_pods;
 mod status;
 mod supported;

@@ -3,9 +3,10 @@
 
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
+    ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
 };
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// The object, `None` if there is none, or why it cannot be read.
 pub(crate) type ObjectFuture<'a, T> =
@@ -26,6 +27,10 @@ pub(crate) trait PodObjects: Send + Sync {
         pod: &'a NodePod,
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String>;
+    /// The services that pods are told of; none without an API server.
+    fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
 
 /// What a pod refers to cannot be used. Tried again after a pause; messages are kubelet's.

@@ -1,39 +1,86 @@
-//! The pods that are bound to this node, as the API server has them.
+//! Objects as the API server has them: the pods that are bound to this node, and services.
 
+use crate::objects::PodObjectError;
 use ferrokube_client::Outage;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
+/// Longest wait of a container's start for the first list of services.
+const SERVICES: Duration = Duration::from_secs(10);
+
 /// A list that a watch keeps. `None` until it is complete for the first time.
-pub(crate) struct ApiPods {
-    listed: Mutex<Option<BTreeMap<String, Arc<Pod>>>>,
+pub(crate) struct ApiListing<K> {
+    listed: Mutex<Option<BTreeMap<String, Arc<K>>>>,
     changes: watch::Sender<u64>,
 }
 
-impl Default for ApiPods {
+/// Of this node.
+pub(crate) type ApiPods = ApiListing<Pod>;
+/// Of all namespaces.
+pub(crate) type ApiServices = ApiListing<Service>;
+
+impl<K> Default for ApiListing<K> {
     fn default() -> Self {
         Self { listed: Mutex::default(), changes: watch::channel(0).0 }
     }
 }
 
-impl ApiPods {
-    /// All pods; `None`: not known yet, so that nothing may be ended for being missing.
-    pub(crate) fn all(&self) -> Option<Vec<Arc<Pod>>> {
-        self.listed.lock().as_ref().map(|pods| pods.values().cloned().collect())
+impl ApiListing<Pod> {
+    /// Watches until dropped.
+    pub(crate) async fn watch_node(&self, client: &Client, node: &str) {
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        self.watch(client, config, "pods of this node").await;
+    }
+}
+
+impl ApiListing<Service> {
+    /// Watches until dropped.
+    pub(crate) async fn watch_all(&self, client: &Client) {
+        self.watch(client, watcher::Config::default(), "services").await;
+    }
+
+    /// All services; waits a while for the first list.
+    pub(crate) async fn known(&self) -> Result<Vec<Arc<Service>>, PodObjectError> {
+        let mut changes = self.changes();
+        let listed = async {
+            loop {
+                if let Some(all) = self.all() {
+                    return all;
+                }
+                // The sender is this list's own.
+                _ = changes.changed().await;
+            }
+        };
+        let unread = "services have not yet been read at least once, cannot construct envvars";
+        let listed = tokio::time::timeout(SERVICES, listed).await;
+        listed.map_err(|_| PodObjectError::Invalid(unread.to_owned()))
+    }
+}
+
+impl<K> ApiListing<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    /// All of them; `None`: not known yet, so that nothing may be ended for being missing.
+    pub(crate) fn all(&self) -> Option<Vec<Arc<K>>> {
+        self.listed.lock().as_ref().map(|all| all.values().cloned().collect())
     }
 
     /// As if the API server had these.
     #[cfg(test)]
-    pub(crate) fn set(&self, pods: impl IntoIterator<Item = Pod>) {
+    pub(crate) fn set(&self, objects: impl IntoIterator<Item = K>) {
         let mut listing = BTreeMap::new();
-        pods.into_iter().for_each(|pod| self.apply(Event::InitApply(pod), &mut listing));
+        objects.into_iter().for_each(|one| self.apply(Event::InitApply(one), &mut listing));
         self.apply(Event::InitDone, &mut listing);
     }
 
@@ -41,12 +88,12 @@ impl ApiPods {
         self.changes.subscribe()
     }
 
-    /// Watches until dropped.
-    pub(crate) async fn watch(&self, client: &Client, node: &str) {
-        let pods: Api<Pod> = Api::all(client.clone());
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let mut outage = Outage::of_watch("pods of this node");
-        let mut events = std::pin::pin!(watch_objects(pods, config).default_backoff());
+    async fn watch(&self, client: &Client, config: watcher::Config, what: &str) {
+        let objects: Api<K> = Api::all(client.clone());
+        let mut outage = Outage::of_watch(what);
+        let events = watch_objects(objects, config).default_backoff();
+        // Nothing reads who wrote a field.
+        let mut events = std::pin::pin!(events.modify(|one| one.managed_fields_mut().clear()));
         let mut listing = BTreeMap::new();
         while let Some(event) = events.next().await {
             match event {
@@ -61,21 +108,21 @@ impl ApiPods {
         }
     }
 
-    fn apply(&self, event: Event<Pod>, listing: &mut BTreeMap<String, Arc<Pod>>) {
-        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+    fn apply(&self, event: Event<K>, listing: &mut BTreeMap<String, Arc<K>>) {
+        let uid = |one: &K| one.meta().uid.clone().unwrap_or_default();
         let mut listed = self.listed.lock();
         match event {
             Event::Init => listing.clear(),
-            Event::InitApply(pod) => _ = listing.insert(uid(&pod), Arc::new(pod)),
+            Event::InitApply(one) => _ = listing.insert(uid(&one), Arc::new(one)),
             Event::InitDone => *listed = Some(std::mem::take(listing)),
-            Event::Apply(pod) => {
+            Event::Apply(one) => {
                 if let Some(listed) = &mut *listed {
-                    listed.insert(uid(&pod), Arc::new(pod));
+                    listed.insert(uid(&one), Arc::new(one));
                 }
             }
-            Event::Delete(pod) => {
+            Event::Delete(one) => {
                 if let Some(listed) = &mut *listed {
-                    listed.remove(&uid(&pod));
+                    listed.remove(&uid(&one));
                 }
             }
         }
@@ -114,5 +161,20 @@ mod tests {
         assert_eq!(uids(), Some(vec!["c".to_owned()]));
         pods.apply(Event::Delete(pod("c")), &mut listing);
         assert_eq!(uids(), Some(vec![]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_for_the_first_list_of_services_for_a_while() {
+        let services = Arc::<ApiServices>::default();
+        let failed = services.known().await.unwrap_err().to_string();
+        let unread = "services have not yet been read at least once, cannot construct envvars";
+        assert_eq!(failed, unread);
+        let waiting = tokio::spawn({
+            let services = Arc::clone(&services);
+            async move { services.known().await }
+        });
+        tokio::task::yield_now().await;
+        services.set([Service::default()]);
+        assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
     }
 }

@@ -3,16 +3,16 @@
 mod events;
 mod facts;
 mod lease;
+mod listing;
 mod mirrors;
 mod node;
 mod objects;
-mod pods;
 mod statuses;
 mod tokens;
 
 pub use events::EventSink;
+pub(crate) use listing::{ApiPods, ApiServices};
 pub(crate) use objects::ApiObjects;
-pub(crate) use pods::ApiPods;
 
 use crate::node::PodNode;
 use crate::pod::NodePod;
@@ -56,6 +56,7 @@ pub struct NodeApi {
     pub(crate) client: Client,
     pub(crate) identity: NodeIdentity,
     pub(crate) pods: Arc<ApiPods>,
+    pub(crate) services: Arc<ApiServices>,
     pub(crate) events: WaitingEvents,
 }
 
@@ -63,18 +64,19 @@ impl NodeApi {
     /// With a client of the node's own identity; the queue is that of the [`EventSink`] given to
     /// the image manager.
     pub fn new(client: Client, identity: NodeIdentity, events: WaitingEvents) -> Self {
-        Self { client, identity, pods: Arc::default(), events }
+        Self { client, identity, pods: Arc::default(), services: Arc::default(), events }
     }
 
     /// Watches and writes until dropped.
     pub(crate) async fn run(self, node: &PodNode, static_pods: watch::Receiver<Vec<NodePod>>) {
-        let Self { client, identity, pods, events } = self;
+        let Self { client, identity, pods, services, events } = self;
         let name = identity.name.as_str();
         let uid = watch::channel(None);
         tokio::join!(
             node::run(&client, &identity, node, &uid.0),
             lease::run(&client, &identity, uid.1.clone()),
-            pods.watch(&client, name),
+            pods.watch_node(&client, name),
+            services.watch_all(&client),
             statuses::run(&client, &node.statuses),
             mirrors::run(&client, name, uid.1, static_pods, &pods, &node.statuses),
             events.run(&client, name),

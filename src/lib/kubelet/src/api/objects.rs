@@ -1,26 +1,29 @@
 //! Config maps, secrets and tokens, read when a pod needs them.
 
+use super::ApiServices;
 use super::tokens::PodTokens;
 use crate::objects::{ObjectFuture, PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
+    ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
 };
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Reads from the API server, with the ids of the current trace.
 pub(crate) struct ApiObjects {
     client: Client,
+    services: Arc<ApiServices>,
     tokens: PodTokens,
 }
 
 impl ApiObjects {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, tokens: PodTokens::default() }
+    pub(crate) fn new(client: Client, services: Arc<ApiServices>) -> Self {
+        Self { client, services, tokens: PodTokens::default() }
     }
 
     fn traced(&self) -> Client {
@@ -71,5 +74,9 @@ impl PodObjects for ApiObjects {
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String> {
         Box::pin(self.tokens.get(self.traced(), pod, wanted))
+    }
+
+    fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
+        Box::pin(async { self.services.known().await.map(Some) })
     }
 }

@@ -1,0 +1,125 @@
+//! The variables by which containers find services; names are kubelet's.
+
+use k8s_openapi::api::core::v1::Service;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The one that all pods are told of, in its namespace.
+const API_SERVER: (&str, &str) = ("default", "kubernetes");
+
+/// Variables of the API server's service, and with links of the services of a namespace.
+pub(crate) fn variables(
+    services: &[Arc<Service>],
+    namespace: &str,
+    has_links: bool,
+) -> BTreeMap<String, String> {
+    // One of the pod's own namespace goes before the API server's of the same name.
+    let mut chosen: BTreeMap<&str, &Service> = BTreeMap::new();
+    for service in services {
+        let own = service.metadata.namespace.as_deref().unwrap_or_default();
+        let name = service.metadata.name.as_deref().unwrap_or_default();
+        if has_links && own == namespace {
+            chosen.insert(name, service);
+        } else if (own, name) == API_SERVER {
+            chosen.entry(name).or_insert(service);
+        }
+    }
+    chosen.into_iter().flat_map(|(name, service)| links(name, service)).collect()
+}
+
+fn links(name: &str, service: &Service) -> Vec<(String, String)> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let address = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None");
+    let ports = spec.ports.unwrap_or_default();
+    let (Some(address), Some(first)) = (address, ports.first()) else { return Vec::new() };
+    let name = variable(name);
+    let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+    let mut all = vec![
+        (format!("{name}_SERVICE_HOST"), address.clone()),
+        (format!("{name}_SERVICE_PORT"), first.port.to_string()),
+    ];
+    for port in &ports {
+        if let Some(own) = port.name.as_deref().filter(|own| !own.is_empty()) {
+            all.push((format!("{name}_SERVICE_PORT_{}", variable(own)), port.port.to_string()));
+        }
+    }
+    for (index, port) in ports.iter().enumerate() {
+        let given = port.protocol.as_deref().filter(|given| !given.is_empty()).unwrap_or("TCP");
+        let (protocol, number) = (given.to_lowercase(), port.port);
+        let url = format!("{protocol}://{shown}:{number}");
+        if index == 0 {
+            all.push((format!("{name}_PORT"), url.clone()));
+        }
+        let prefix = format!("{name}_PORT_{number}_{}", given.to_uppercase());
+        all.extend([
+            (format!("{prefix}_PROTO"), protocol),
+            (format!("{prefix}_PORT"), number.to_string()),
+            (format!("{prefix}_ADDR"), address.clone()),
+            (prefix, url),
+        ]);
+    }
+    all
+}
+
+fn variable(name: &str) -> String {
+    name.replace('-', "_").to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn service(namespace: &str, name: &str, ip: &str, ports: serde_json::Value) -> Arc<Service> {
+        let metadata = json!({"namespace": namespace, "name": name});
+        let spec = json!({"clusterIP": ip, "ports": ports});
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    }
+
+    #[test]
+    fn names_and_values_are_kubelets() {
+        let ports = json!([
+            {"name": "web-ui", "port": 80, "protocol": "TCP"},
+            {"name": "dns", "port": 53, "protocol": "UDP"}
+        ]);
+        let made = variables(&[service("n", "my-db", "fd00::1", ports)], "n", true);
+        let expected = [
+            ("MY_DB_PORT", "tcp://[fd00::1]:80"),
+            ("MY_DB_PORT_53_UDP", "udp://[fd00::1]:53"),
+            ("MY_DB_PORT_53_UDP_ADDR", "fd00::1"),
+            ("MY_DB_PORT_53_UDP_PORT", "53"),
+            ("MY_DB_PORT_53_UDP_PROTO", "udp"),
+            ("MY_DB_PORT_80_TCP", "tcp://[fd00::1]:80"),
+            ("MY_DB_PORT_80_TCP_ADDR", "fd00::1"),
+            ("MY_DB_PORT_80_TCP_PORT", "80"),
+            ("MY_DB_PORT_80_TCP_PROTO", "tcp"),
+            ("MY_DB_SERVICE_HOST", "fd00::1"),
+            ("MY_DB_SERVICE_PORT", "80"),
+            ("MY_DB_SERVICE_PORT_DNS", "53"),
+            ("MY_DB_SERVICE_PORT_WEB_UI", "80"),
+        ];
+        let made: Vec<_> = made.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn the_api_server_is_named_everywhere_and_others_with_links_in_their_namespace() {
+        let port = || json!([{"port": 443}]);
+        let all = [
+            service("default", "kubernetes", "10.0.0.1", port()),
+            service("default", "other", "10.0.0.2", port()),
+            service("n", "own", "10.0.0.3", port()),
+            service("n", "headless", "None", port()),
+            service("n", "external", "", json!([])),
+        ];
+        let hosts = |namespace: &str, has_links: bool| {
+            let made = variables(&all, namespace, has_links).into_iter();
+            let hosts = made.filter(|(name, _)| name.ends_with("_SERVICE_HOST"));
+            hosts.map(|(_, host)| host).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts("n", true), ["10.0.0.1", "10.0.0.3"]);
+        assert_eq!(hosts("n", false), ["10.0.0.1"]);
+        assert_eq!(hosts("default", true), ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(hosts("default", false), ["10.0.0.1"]);
+    }
+}
