@@ -3,7 +3,6 @@
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::hooks;
 use crate::pod::NodePod;
-use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
@@ -146,6 +145,7 @@ pub(crate) struct ContainerStart {
     /// From 0.
     pub(crate) attempt: u32,
     pub(crate) environment: ContainerEnvironment,
+    pub(crate) mounts: Vec<cri::ContainerMount>,
 }
 
 /// A container of a pod.
@@ -155,7 +155,7 @@ pub(crate) fn container(
     start: ContainerStart,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let ContainerStart { image_ref, attempt, environment } = start;
+    let ContainerStart { image_ref, attempt, environment, mounts } = start;
     let ContainerEnvironment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
@@ -186,7 +186,7 @@ pub(crate) fn container(
                 value: value.clone().into(),
             })
             .collect(),
-        mounts: mounts(pod, container, root),
+        mounts,
         labels: own_labels,
         annotations,
         log_path: format!("{}/{attempt}.log", container.name),
@@ -198,22 +198,6 @@ pub(crate) fn container(
         }),
         ..cri::ContainerConfig::default()
     }
-}
-
-fn mounts(pod: &NodePod, container: &Container, root: &Path) -> Vec<cri::ContainerMount> {
-    let volumes = || pod.spec.volumes.iter().flatten();
-    let mount = |mount: &k8s_openapi::api::core::v1::VolumeMount| {
-        let volume = volumes().find(|volume| volume.name == mount.name)?;
-        let host_path = volumes::path(root, &pod.uid, volume).display().to_string();
-        let is_fixed = volumes::is_read_only(volume);
-        Some(cri::ContainerMount {
-            container_path: mount.mount_path.clone(),
-            host_path,
-            readonly: is_fixed || mount.read_only.unwrap_or(false),
-            ..cri::ContainerMount::default()
-        })
-    };
-    container.volume_mounts.iter().flatten().filter_map(mount).collect()
 }
 
 fn resources(container: &Container) -> cri::LinuxContainerResources {

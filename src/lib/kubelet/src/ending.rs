@@ -8,6 +8,7 @@ use crate::next::{SeenPod, name_of};
 use crate::node::{PodNode, in_background, now};
 use crate::pod::NodePod;
 use crate::status::{self, StatusInputs, status};
+use crate::volumes;
 use crate::worker::{WorkerError, remove_sandbox};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use std::collections::BTreeMap;
@@ -63,7 +64,11 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
         tracing::warn!(uid, %error, "cannot remove the logs of an ended pod");
     }
     let directory = assemble::pod_directory(&node.paths.root, uid);
-    match in_background(move || fs::remove_dir_all(directory)).await {
+    let removed = in_background(move || {
+        volumes::release_all(&directory)?;
+        fs::remove_dir_all(directory)
+    });
+    match removed.await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }

@@ -261,9 +261,9 @@ mod tests {
     }
 
     /// One service; nothing else.
-    struct OneService;
+    struct ServiceOfTheServer;
 
-    impl PodObjects for OneService {
+    impl PodObjects for ServiceOfTheServer {
         fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
             NoObjects.config_map("", "")
         }
@@ -308,7 +308,8 @@ mod tests {
         let text = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, \
                     image: i}]}}";
         let pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
-        let made = resolve(&OneService, &pod, &container, &NodeFacts::default()).await.unwrap();
+        let made =
+            resolve(&ServiceOfTheServer, &pod, &container, &NodeFacts::default()).await.unwrap();
         let value = |name: &str| made.values.get(name).map(String::as_str);
         assert_eq!(value("URL"), Some("https://10.0.0.1"));
         assert_eq!(value("KUBERNETES_SERVICE_HOST"), Some("10.0.0.1"));

@@ -117,7 +117,7 @@ impl PodNode {
         version.as_ref().map_or_else(String::new, shown)
     }
 
-    /// What pods may be told of the node. `pod_ips`: none before there is a sandbox.
+    /// What fields of pods may say of the node. `pod_ips`: none before there is a sandbox.
     pub(crate) async fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {
         let read = || async {
             let (source, root) = (Arc::clone(&self.figures), self.paths.root.clone());

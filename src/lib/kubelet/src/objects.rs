@@ -27,7 +27,7 @@ pub(crate) trait PodObjects: Send + Sync {
         pod: &'a NodePod,
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String>;
-    /// The services that pods are told of; none without an API server.
+    /// Services for variables of pods; none without an API server.
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
         Box::pin(std::future::ready(Ok(None)))
     }

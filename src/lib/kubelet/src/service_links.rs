@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The one that all pods are told of, in its namespace.
+/// The one that all pods have variables of, by namespace and name.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// Variables of the API server's service, and with links of the services of a namespace.

@@ -65,7 +65,7 @@ const VOLUME: &[&str] =
     &["configMap", "downwardAPI", "emptyDir", "hostPath", "name", "projected", "secret"];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
 const EMPTY_DIR: &[&str] = &[];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
+const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const LIFECYCLE: &[&str] = &["postStart", "preStop"];

@@ -287,12 +287,16 @@ async fn start(
     let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
     let environment =
         environment::resolve(&*node.objects, pod, container, &node.facts(pod_ips).await).await;
-    let environment = environment.inspect_err(|error| {
+    let mut environment = environment.inspect_err(|error| {
         node.warn(pod, "Failed", format!("Error: {error}"));
     })?;
-    let start = ContainerStart { image_ref, attempt, environment };
-    let mut config = assemble::container(pod, container, start, &node.paths.root);
-    config.mounts.push(termination::mount(node, pod, container, attempt).await?);
+    let mounts = volumes::mounts(node, pod, container, &mut environment).await;
+    let mut mounts = mounts.inspect_err(|error| {
+        node.warn(pod, "Failed", format!("Error: {error}"));
+    })?;
+    mounts.push(termination::mount(node, pod, container, attempt).await?);
+    let start = ContainerStart { image_ref, attempt, environment, mounts };
+    let config = assemble::container(pod, container, start, &node.paths.root);
     let request = CreateContainerRequest {
         pod_sandbox_id: sandbox.id.clone(),
         config: Some(config),

@@ -4,7 +4,12 @@
 //! kubelet's own directory, which only its owner may enter.
 
 mod atomic;
+mod mounts;
 mod payload;
+mod sub_path;
+
+pub(crate) use mounts::mounts;
+pub(crate) use sub_path::release_all;
 
 use crate::assemble;
 use crate::fields::NodeFacts;
@@ -28,10 +33,12 @@ pub(crate) enum VolumeError {
     },
     #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
     Directory { volume: String, why: String },
+    #[error("{0}")]
+    SubPath(String),
 }
 
 /// Where a volume is on this machine.
-pub(crate) fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
+fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     if let Some(given) = &volume.host_path {
         return PathBuf::from(&given.path);
     }
@@ -86,7 +93,7 @@ pub(crate) async fn prepare(
 }
 
 /// Whether containers may only read it: the kubelet alone writes what comes from objects.
-pub(crate) fn is_read_only(volume: &Volume) -> bool {
+fn is_read_only(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
         || volume.downward_api.is_some()

@@ -170,3 +170,35 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
     let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";
     assert_eq!(why(missing), "volumeMounts.name: Not found: \"v\"");
 }
+
+#[tokio::test(start_paused = true)]
+async fn fault_56_a_part_of_a_volume_is_bound_and_one_outside_is_refused() {
+    let node = StaticNode::new();
+    let pod = |name: &str, part: &str| {
+        format!(
+            "metadata: {{name: {name}}}\nspec:\n  containers: [{{name: {name}, image: r.io/i:v1, \
+             volumeMounts: [{{name: data, mountPath: /data, subPath: {part}}}]}}]\n  volumes: \
+             [{{name: data, emptyDir: {{}}}}]\n"
+        )
+    };
+    node.write("out.yaml", &pod("out", "a/../.."));
+    node.write("in.yaml", &pod("in", "a/b"));
+    let _kubelet = node.kubelet();
+    let refused = "Error: unable to provision SubPath `a/../..`: must not contain '..'";
+    let unbound = "Error: failed to prepare subPath for volumeMount \"data\" of container \"in\"";
+    let has = |text: &str| node.events("Failed").iter().any(|own| own == text);
+    node.runtime.until(|_| has(refused)).await;
+    node.runtime.until(|runtime| !runtime.running("in").is_empty() || has(unbound)).await;
+    assert!(node.runtime.running("out").is_empty());
+    let Some(container) = node.runtime.running("in").pop() else {
+        eprintln!("skipped: this process may not mount");
+        return;
+    };
+    let place = container.config.mounts[0].host_path.clone();
+    assert!(place.ends_with("/volume-subpaths/data/in/0"), "{place}");
+    assert!(fs::metadata(&place).expect("it is bound").is_dir());
+    node.remove("in.yaml");
+    while fs::exists(&place).expect("a readable directory") {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
