@@ -6,6 +6,7 @@ mod lease;
 mod listing;
 mod mirrors;
 mod node;
+mod node_events;
 mod objects;
 mod statuses;
 mod tokens;

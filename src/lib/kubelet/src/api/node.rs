@@ -2,6 +2,7 @@
 
 use super::NodeIdentity;
 use super::facts::{quantities, system_info};
+use super::node_events;
 use crate::eviction::pressure::NodePressure;
 use crate::node::{PodNode, in_background};
 use ferrokube_client::Outage;
@@ -29,10 +30,26 @@ pub(crate) async fn run(
     let nodes: Api<Node> = Api::all(client.clone());
     let mut outage = Outage::new("report the status of this node");
     let mut last: Option<(NodeStatus, Instant)> = None;
+    let mut is_starting = true;
     loop {
         let new = status(identity, node).await;
+        let after = new.conditions.clone().unwrap_or_default();
         match report(&nodes, identity, new, &mut last, uid).await {
-            Ok(()) => _ = outage.works(),
+            Ok(before) => {
+                outage.works();
+                // Pressure has an event at every start, readiness when it changes.
+                if let (Some(before), true) = (&before, is_starting) {
+                    let ready: Vec<_> =
+                        before.iter().filter(|it| it.type_ == "Ready").cloned().collect();
+                    let mut reasons = vec![node_events::STARTING];
+                    reasons.extend(node_events::changes(&ready, &after));
+                    node_events::write(client, identity, &reasons).await;
+                    is_starting = false;
+                } else if let Some(before) = before {
+                    let reasons = node_events::changes(&before, &after);
+                    node_events::write(client, identity, &reasons).await;
+                }
+            }
             Err(error) => {
                 last = None;
                 outage.failed(&error);
@@ -42,20 +59,21 @@ pub(crate) async fn run(
     }
 }
 
+/// Returns the conditions of before; `None`: there is no such node.
 async fn report(
     nodes: &Api<Node>,
     identity: &NodeIdentity,
     mut new: NodeStatus,
     last: &mut Option<(NodeStatus, Instant)>,
     uid: &watch::Sender<Option<String>>,
-) -> Result<(), kube::Error> {
+) -> Result<Option<Vec<NodeCondition>>, kube::Error> {
     let mut old = match last {
         Some((status, _)) => Some(status.clone()),
         None => {
             let node = match nodes.get_opt(&identity.name).await? {
                 Some(node) => node,
                 // Deleted later, it stays away until the next start, as with kubelet.
-                None if !identity.is_registered || uid.borrow().is_some() => return Ok(()),
+                None if !identity.is_registered || uid.borrow().is_some() => return Ok(None),
                 None => register(nodes, identity, &new).await?,
             };
             uid.send_replace(node.metadata.uid);
@@ -74,13 +92,13 @@ async fn report(
         && without_heartbeat(sent) == without_heartbeat(&new)
         && at.elapsed() < identity.report_interval
     {
-        return Ok(());
+        return Ok(Some(before));
     }
     // Merged by type: conditions of others stay.
     let patch = Patch::Strategic(json!({"status": new}));
     nodes.patch_status(&identity.name, &PatchParams::default(), &patch).await?;
     *last = Some((new, Instant::now()));
-    Ok(())
+    Ok(Some(before))
 }
 
 fn without_heartbeat(status: &NodeStatus) -> NodeStatus {
