@@ -81,6 +81,13 @@ impl Kubelet {
         self
     }
 
+    /// Reads objects from there.
+    #[cfg(test)]
+    pub(crate) fn objects(mut self, objects: Arc<dyn crate::objects::PodObjects>) -> Self {
+        self.node.objects = objects;
+        self
+    }
+
     /// Serves logs, commands and ports of the pods, to users whom the API server authorizes: without
     /// one there is no server.
     #[must_use]

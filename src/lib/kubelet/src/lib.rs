@@ -32,7 +32,7 @@
 //! - **The server** (`server/`) is for the API server: logs, the runtime's streams of commands and
 //!   ports, and what pods use (`usage/`).
 //!
-//! Not here yet: persistent volumes.
+//! Not here yet: persistent volumes other than directories of the machine.
 
 mod api;
 mod assemble;

@@ -3,7 +3,8 @@
 
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ServiceAccountTokenProjection,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,16 @@ pub(crate) trait PodObjects: Send + Sync {
         pod: &'a NodePod,
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String>;
+    /// A claim of the pod's namespace.
+    fn claim<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, PersistentVolumeClaim> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("persistentvolumeclaims"))))
+    }
+    fn volume<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, PersistentVolume> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("persistentvolumes"))))
+    }
+    fn node<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, Node> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("nodes"))))
+    }
     /// Services for variables of pods; none without an API server.
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
         Box::pin(std::future::ready(Ok(None)))

@@ -61,8 +61,16 @@ const CONTAINER_SECURITY: &[&str] = &[
     "runAsUser",
     "seccompProfile",
 ];
-const VOLUME: &[&str] =
-    &["configMap", "downwardAPI", "emptyDir", "hostPath", "name", "projected", "secret"];
+const VOLUME: &[&str] = &[
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "hostPath",
+    "name",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
 const EMPTY_DIR: &[&str] = &[];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];

@@ -7,7 +7,8 @@ use crate::pod::NodePod;
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ServiceAccountTokenProjection,
 };
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -45,10 +46,23 @@ impl ApiObjects {
             + DeserializeOwned
             + Debug,
     {
-        Api::<K>::namespaced(self.traced(), namespace).get_opt(name).await.map_err(|error| {
-            PodObjectError::Unread { kind, name: name.to_owned(), why: error.to_string() }
-        })
+        read(&Api::<K>::namespaced(self.traced(), namespace), kind, name).await
     }
+}
+
+async fn read<K>(
+    objects: &Api<K>,
+    kind: &'static str,
+    name: &str,
+) -> Result<Option<K>, PodObjectError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    objects.get_opt(name).await.map_err(|error| PodObjectError::Unread {
+        kind,
+        name: name.to_owned(),
+        why: error.to_string(),
+    })
 }
 
 impl PodObjects for ApiObjects {
@@ -74,6 +88,22 @@ impl PodObjects for ApiObjects {
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String> {
         Box::pin(self.tokens.get(self.traced(), pod, wanted))
+    }
+
+    fn claim<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> ObjectFuture<'a, PersistentVolumeClaim> {
+        Box::pin(self.get("persistentvolumeclaim", namespace, name))
+    }
+
+    fn volume<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, PersistentVolume> {
+        Box::pin(async move { read(&Api::all(self.traced()), "persistentvolume", name).await })
+    }
+
+    fn node<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, Node> {
+        Box::pin(async move { read(&Api::all(self.traced()), "node", name).await })
     }
 
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {

@@ -4,6 +4,7 @@
 //! kubelet's own directory, which only its owner may enter.
 
 mod atomic;
+mod claims;
 mod mounts;
 mod payload;
 mod sub_path;
@@ -35,9 +36,16 @@ pub(crate) enum VolumeError {
     Directory { volume: String, why: String },
     #[error("{0}")]
     SubPath(String),
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], \
+         failed to process volumes=[{volume}]: {why}"
+    )]
+    Claim { volume: String, why: String },
+    #[error("{0}")]
+    Persistent(String),
 }
 
-/// Where a volume is on this machine.
+/// Where a volume is on this machine; that of a claim is a link.
 fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     if let Some(given) = &volume.host_path {
         return PathBuf::from(&given.path);
@@ -47,6 +55,7 @@ fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
         Volume { secret: Some(_), .. } => "secret",
         Volume { downward_api: Some(_), .. } => "downward-api",
         Volume { projected: Some(_), .. } => "projected",
+        Volume { persistent_volume_claim: Some(_), .. } => "persistent-volume-claim",
         _ => return assemble::empty_directory(root, uid, &volume.name),
     };
     let volumes = assemble::pod_directory(root, uid).join("volumes");
@@ -71,6 +80,10 @@ pub(crate) async fn prepare(
     }
     for volume in pod.spec.volumes.iter().flatten() {
         let target = path(&node.paths.root, &pod.uid, volume);
+        if let Some(source) = &volume.persistent_volume_claim {
+            claims::prepare(node, pod, &volume.name, source, target).await?;
+            continue;
+        }
         let payload = payload::payload(&*node.objects, pod, volume, facts).await;
         let payload = payload
             .map_err(|source| VolumeError::Object { volume: volume.name.clone(), source })?;
@@ -92,12 +105,14 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-/// Whether containers may only read it: the kubelet alone writes what comes from objects.
+/// Whether containers may only read it: the kubelet alone writes what comes from objects, and a claim
+/// says so.
 fn is_read_only(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
         || volume.downward_api.is_some()
         || volume.projected.is_some()
+        || volume.persistent_volume_claim.as_ref().is_some_and(|it| it.read_only == Some(true))
 }
 
 /// Whether volumes of the pod change while it runs.

@@ -9,6 +9,7 @@ use crate::pod::NodePod;
 use ferrokube_cri::ContainerMount;
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 /// What a container gets of the pod's volumes, which are there.
@@ -26,6 +27,13 @@ pub(crate) async fn mounts(
         let volumes = || pod.spec.volumes.iter().flatten();
         let Some(volume) = volumes().find(|volume| volume.name == mount.name) else { continue };
         let mut host_path = path(&node.paths.root, &pod.uid, volume);
+        if volume.persistent_volume_claim.is_some() {
+            let found = in_background(move || fs::read_link(host_path)).await;
+            host_path = found.map_err(|error| VolumeError::Directory {
+                volume: volume.name.clone(),
+                why: error.to_string(),
+            })?;
+        }
         if let Some(part) = checked(mount, environment).map_err(VolumeError::SubPath)? {
             let own = assemble::pod_directory(&node.paths.root, &pod.uid);
             let target = sub_path::target(&own, &volume.name, &container.name, index);

@@ -1,0 +1,185 @@
+//! Volumes of claims: directories of this machine that a persistent volume names.
+//!
+//! A claim that is bound stays bound to its volume: what was found is kept as a link in the pod's
+//! directory, so that a container restarts without the API server.
+
+use super::{VolumeError, check_host_path};
+use crate::node::{PodNode, in_background};
+use crate::objects::{PodObjectError, PodObjects};
+use crate::pod::NodePod;
+use k8s_openapi::api::core::v1::{
+    HostPathVolumeSource, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
+    PersistentVolumeClaimVolumeSource, PersistentVolumeSpec,
+};
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Finds the volume of a claim, checks that it can be used on this node, and keeps that.
+pub(super) async fn prepare(
+    node: &PodNode,
+    pod: &NodePod,
+    name: &str,
+    source: &PersistentVolumeClaimVolumeSource,
+    link: PathBuf,
+) -> Result<(), VolumeError> {
+    let known = link.clone();
+    if in_background(move || fs::read_link(known)).await.is_ok() {
+        return Ok(());
+    }
+    let bound = bound(&*node.objects, &pod.namespace, source).await;
+    let volume = bound.map_err(|why| VolumeError::Claim { volume: name.to_owned(), why })?;
+    let own = node.objects.node(&node.name);
+    let spec = volume.spec.unwrap_or_default();
+    let title = volume.metadata.name.unwrap_or_default();
+    if !is_near(&spec, own).await? {
+        return Err(VolumeError::Persistent(format!(
+            "MountVolume.NodeAffinity check failed for volume {title:?} : no matching \
+             NodeSelectorTerms"
+        )));
+    }
+    if spec.volume_mode.as_deref() == Some("Block") {
+        let text = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
+        return Err(VolumeError::Claim { volume: name.to_owned(), why: text });
+    }
+    let (host_path, local) = (spec.host_path, spec.local.map(|local| local.path));
+    let volume = title.clone();
+    let found = in_background(move || {
+        Ok(match (host_path, local) {
+            (Some(given), _) => host_directory(&title, &given),
+            (None, Some(path)) => local_directory(&title, &path),
+            (None, None) => Err(VolumeError::Persistent(format!(
+                "failed to get Plugin from volumeSpec for volume {title:?} err=no volume plugin \
+                 matched"
+            ))),
+        }
+        .and_then(|directory| {
+            keep(&directory, &link).map_err(|error| directory_error(&title, &error))
+        }))
+    });
+    found.await.unwrap_or_else(|error| Err(directory_error(&volume, &error)))
+}
+
+fn directory_error(volume: &str, error: &io::Error) -> VolumeError {
+    VolumeError::Directory { volume: volume.to_owned(), why: error.to_string() }
+}
+
+fn host_directory(volume: &str, given: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
+    check_host_path(given).map_err(|error| directory_error(volume, &error))?;
+    Ok(PathBuf::from(&given.path))
+}
+
+fn local_directory(volume: &str, path: &str) -> Result<PathBuf, VolumeError> {
+    let is_directory = fs::metadata(path).map(|meta| meta.is_dir());
+    let why = match is_directory {
+        Ok(true) => return Ok(PathBuf::from(path)),
+        Ok(false) => "only directories are supported".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("path {path:?} does not exist")
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(VolumeError::Persistent(format!(
+        "MountVolume.NewMounter initialization failed for volume {volume:?} : {why}"
+    )))
+}
+
+fn keep(directory: &Path, link: &Path) -> io::Result<()> {
+    if let Some(folder) = link.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    symlink(directory, link)
+}
+
+/// The volume of a claim; messages are kubelet's.
+async fn bound(
+    objects: &dyn PodObjects,
+    namespace: &str,
+    source: &PersistentVolumeClaimVolumeSource,
+) -> Result<PersistentVolume, String> {
+    let name = &source.claim_name;
+    let failed = |why: String| format!("error processing PVC {namespace}/{name}: {why}");
+    let missing = |kind: &str, name: &str| format!("{kind} {name:?} not found");
+    let unread = |why: String| failed(format!("failed to fetch PVC from API server: {why}"));
+    let claim = objects.claim(namespace, name).await.map_err(|error| unread(error.to_string()))?;
+    let claim = claim.ok_or_else(|| unread(missing("persistentvolumeclaims", name)))?;
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(failed("PVC is being deleted".to_owned()));
+    }
+    let phase = claim.status.and_then(|status| status.phase);
+    if phase.as_deref() != Some("Bound") {
+        return Err(failed("PVC is not bound".to_owned()));
+    }
+    let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+    if volume.is_empty() {
+        return Err(failed("PVC has empty pvc.Spec.VolumeName".to_owned()));
+    }
+    let unread =
+        |why: String| failed(format!("failed to fetch PV {volume} from API server: {why}"));
+    let found = objects.volume(&volume).await.map_err(|error| unread(error.to_string()))?;
+    let found = found.ok_or_else(|| unread(missing("persistentvolumes", &volume)))?;
+    let Some(owner) = found.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else {
+        return Err(failed(format!(
+            "found PV object {volume} but it has a nil pv.Spec.ClaimRef indicating it is not yet \
+             bound to the claim"
+        )));
+    };
+    let (theirs, own) = (owner.uid.as_deref(), claim.metadata.uid.as_deref());
+    if theirs != own {
+        return Err(failed(format!(
+            "found PV object {volume} but its pv.Spec.ClaimRef.UID {} does not point to claim.UID {}",
+            theirs.unwrap_or_default(),
+            own.unwrap_or_default()
+        )));
+    }
+    Ok(found)
+}
+
+/// Whether this node may use a volume.
+async fn is_near(
+    spec: &PersistentVolumeSpec,
+    own: crate::objects::ObjectFuture<'_, Node>,
+) -> Result<bool, VolumeError> {
+    let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    let Some(required) = required else { return Ok(true) };
+    let unread = |error: PodObjectError| VolumeError::Persistent(error.to_string());
+    let node = own.await.map_err(unread)?.unwrap_or_default();
+    Ok(required.node_selector_terms.iter().any(|term| matches(term, &node)))
+}
+
+fn matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.as_deref();
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let is_met =
+        |one: &NodeSelectorRequirement| requirement(one, labels.get(&one.key).map(String::as_str));
+    let is_field =
+        |one: &NodeSelectorRequirement| one.key == "metadata.name" && requirement(one, name);
+    // A term without requirements matches nothing.
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions.iter().all(is_met)
+        && fields.iter().all(is_field)
+}
+
+fn requirement(one: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let wanted = one.values.as_deref().unwrap_or_default();
+    let has = || value.is_some_and(|value| wanted.iter().any(|one| one == value));
+    let order = || {
+        let bound: i64 = wanted.first()?.parse().ok()?;
+        Some(value?.parse::<i64>().ok()?.cmp(&bound))
+    };
+    match one.operator.as_str() {
+        "In" => has(),
+        "NotIn" => !has(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => order() == Some(std::cmp::Ordering::Greater),
+        "Lt" => order() == Some(std::cmp::Ordering::Less),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
