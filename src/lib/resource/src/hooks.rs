@@ -100,16 +100,6 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Whether a POST without a name gets one, as random as a uid.
-    fn names_itself(&self) -> bool {
-        false
-    }
-
-    /// Whether a `generateName` must be a name itself, without what prefixes are allowed otherwise.
-    fn prefix_is_name(&self) -> bool {
-        false
-    }
-
     /// Grace period: seconds that a deleted object remains with a deletionTimestamp; `None` deletes
     /// at once (after finalizers).
     fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {

@@ -40,6 +40,10 @@ pub struct Policy {
     /// Lists may select by `metadata.namespace`. False for cluster-scoped kinds that declare their
     /// selectable fields.
     pub selects_namespace: bool,
+    /// A POST without a name gets one, as random as a uid.
+    pub names_itself: bool,
+    /// A `generateName` must be a name itself, without what prefixes are allowed otherwise.
+    pub prefix_is_name: bool,
     /// A PUT may create the object. Patches other than apply never do.
     pub create_on_update: bool,
     /// A PUT without a resourceVersion is an unconditional update.
@@ -91,6 +95,8 @@ impl Policy {
         subresource_metadata_rules: MetadataRules::All,
         metadata_last: false,
         selects_namespace: true,
+        names_itself: false,
+        prefix_is_name: false,
         create_on_update: false,
         unconditional_update: true,
         former_versions: &[],

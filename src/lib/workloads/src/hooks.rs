@@ -42,11 +42,6 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
         None
     }
 
-    /// As [`Hooks::names_itself`].
-    fn names_itself(&self) -> bool {
-        false
-    }
-
     /// As [`Hooks::grace_seconds`].
     fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
         None
@@ -215,10 +210,6 @@ impl Hooks for KindHooks {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         self.code.validate_name(name)
-    }
-
-    fn names_itself(&self) -> bool {
-        self.code.names_itself()
     }
 
     fn grace_seconds(&self, object: &Document, asked: Option<i64>) -> Option<i64> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `generation` | counts its generations |
 //! | `annotations` | counts those of its annotations, too |
+//! | `named` | a POST without a name gets one, as random as a uid |
 //! | `creates` | is created by a PUT, too |
 //! | `conditional` | needs a resourceVersion for a PUT |
 //! | `returns` | is returned by its DELETE |
@@ -151,6 +152,7 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
             },
             counts_generation: has("generation"),
             counts_annotations: has("annotations"),
+            names_itself: has("named"),
             create_on_update: has("creates"),
             unconditional_update: !has("conditional"),
             returns_deleted: has("returns"),

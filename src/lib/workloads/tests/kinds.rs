@@ -421,7 +421,7 @@ fn attribute_classes_of_volumes_are_of_csi() {
 
 #[test]
 fn a_limit_range_needs_no_name() {
-    let named = workloads().filter(|definition| definition.hooks.names_itself());
+    let named = workloads().filter(|definition| definition.policy.names_itself);
     assert_eq!(
         named.map(|definition| definition.plural.as_str()).collect::<Vec<_>>(),
         ["limitranges"]

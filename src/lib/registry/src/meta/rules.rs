@@ -39,7 +39,7 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     let prefix = object.meta("generateName");
     if !prefix.is_empty() {
         let found =
-            if definition.hooks.prefix_is_name() { check(prefix) } else { check(&as_name(prefix)) };
+            if definition.policy.prefix_is_name { check(prefix) } else { check(&as_name(prefix)) };
         errors.extend(
             found.into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)),
         );

@@ -42,7 +42,7 @@ impl Registry {
         meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
         // Defaults before the name is generated: no manager owns what derives from that name.
         op.definition().set_defaults(target.served.version, &mut object);
-        if op.definition().hooks.names_itself() && target.subresource.is_empty() {
+        if op.definition().policy.names_itself && target.subresource.is_empty() {
             name::fill(&mut object);
         }
         if !name::is_missing(&object) {

@@ -38,6 +38,7 @@ pub(crate) fn body() -> KindBody {
         policy: Policy {
             untabled_subresources: &["status"],
             status_keeps_deletion: false,
+            prefix_is_name: true,
             subresource_metadata_rules: MetadataRules::Changes,
             unconditional_update: false,
             finalizer_domain: FinalizerDomain::Optional,
@@ -75,10 +76,6 @@ impl Hooks for ApiService {
     /// [`Hooks::validate`] compares it with version and group.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    fn prefix_is_name(&self) -> bool {
-        true
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {

@@ -21,7 +21,12 @@ fn body(storage: &'static str, namespaced: bool) -> KindBody {
         columns: &[NativeColumn::NAME, NativeColumn::CREATED_AT],
         storage: Some(storage),
         // Admission compares all rules with those of the writer.
-        policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
+        policy: Policy {
+            computes_long: true,
+            create_on_update: true,
+            prefix_is_name: true,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(RoleHooks { namespaced }),
         ..KindBody::default()
     }
@@ -45,10 +50,6 @@ impl Hooks for RoleHooks {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    fn prefix_is_name(&self) -> bool {
-        true
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {

@@ -49,7 +49,12 @@ fn body(storage: &'static str, namespaced: bool, columns: &'static [NativeColumn
         columns,
         storage: Some(storage),
         // Admission compares all rules of the role with those of the writer.
-        policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
+        policy: Policy {
+            computes_long: true,
+            create_on_update: true,
+            prefix_is_name: true,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(BindingHooks { namespaced }),
         ..KindBody::default()
     }
@@ -96,10 +101,6 @@ impl Hooks for BindingHooks {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    fn prefix_is_name(&self) -> bool {
-        true
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {

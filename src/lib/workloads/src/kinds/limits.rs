@@ -37,10 +37,6 @@ impl KindCode for LimitRange {
             bounds(item, limits.index(at), errors);
         }
     }
-
-    fn names_itself(&self) -> bool {
-        true
-    }
 }
 
 fn fill(item: &mut Map, from: &str, to: &str) {
