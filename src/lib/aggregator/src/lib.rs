@@ -239,7 +239,7 @@ impl Aggregator {
     /// Writes the APIServices of what this server serves, then keeps them. For the bootstrap.
     ///
     /// # Errors
-    /// A write failed.
+    /// A write failed; call it again.
     pub async fn register(
         &self,
     ) -> Result<impl Future<Output = ()> + Send + 'static + use<>, Failure> {
@@ -248,7 +248,10 @@ impl Aggregator {
         let registration = match registration {
             Some(mut registration) => {
                 let current = known.borrow().clone();
-                registration.start(&current).await?;
+                if let Err(failure) = registration.start(&current).await {
+                    *self.registration.lock() = Some(registration);
+                    return Err(failure);
+                }
                 Some(registration)
             }
             None => None,

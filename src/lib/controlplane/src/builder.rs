@@ -1,6 +1,6 @@
 //! `ApiServer::builder()`: the parts of an API server, whose registry is made already.
 
-use crate::bootstrap;
+use crate::bootstrap::{self, BootstrapStep, NamedSteps, StepError};
 use crate::discovery::Discovery;
 use crate::election::Elections;
 use crate::encode::Encoder;
@@ -33,20 +33,9 @@ use ferrokube_flow::Limits;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, Handler, Response};
 use parking_lot::Mutex;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
-
-/// Result of a [`BootstrapStep`]; the error is logged and ends the process.
-pub type BootstrapFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
-
-/// Runs once, after the system namespaces exist; `/readyz` waits for it.
-pub type BootstrapStep = Box<dyn FnOnce(Registry) -> BootstrapFuture + Send>;
-
-/// With their names.
-type NamedSteps = Vec<(String, BootstrapStep)>;
 
 /// [`ApiServer::start`] failed; the server never becomes ready.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -296,11 +285,11 @@ impl ApiServerBuilder {
 fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -> BootstrapStep {
     let (aggregator, loops) = (Arc::clone(aggregator), Arc::downgrade(loops));
     Box::new(move |_registry| {
+        let (aggregator, loops) = (Arc::clone(&aggregator), Weak::clone(&loops));
         Box::pin(async move {
-            let kept = aggregator
-                .register()
-                .await
-                .map_err(|failure| format!("cannot register the API services: {failure}"))?;
+            let kept = aggregator.register().await.map_err(|failure| {
+                StepError::new(format!("cannot register the API services: {failure}"), &failure)
+            })?;
             if let Some(loops) = loops.upgrade() {
                 loops.lock().spawn(kept);
             }
@@ -359,11 +348,11 @@ impl ApiServer {
     async fn start_once(&self) -> Result<(), StartError> {
         let steps = self.steps.lock().take().ok_or(StartError::Dropped)?;
         self.start_loops();
-        for (position, (name, step)) in steps.into_iter().enumerate() {
-            if let Err(why) = step(self.state.registry.clone()).await {
+        for (position, (name, mut step)) in steps.into_iter().enumerate() {
+            let ServerState { registry, health, .. } = &*self.state;
+            if let Err(why) = bootstrap::run(&name, &mut step, position, registry, health).await {
                 return Err(StartError::Step { step: name, why });
             }
-            self.state.health.step_done(position);
         }
         if let Some(objects) = FlowObjects::start(&self.state).await {
             let state = Arc::clone(&self.state);

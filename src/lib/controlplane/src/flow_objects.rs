@@ -229,6 +229,6 @@ fn defaults(registry: &Registry, plural: &str) -> BTreeSet<String> {
 
 async fn maintain(registry: &Registry) {
     if let Err(why) = maintained::reconcile(registry).await {
-        tracing::warn!(why, "cannot maintain the default objects of flow control");
+        tracing::warn!(%why, "cannot maintain the default objects of flow control");
     }
 }

@@ -49,9 +49,17 @@ pub(crate) struct Health {
     audit: AuditLog,
     started: AtomicBool,
     stopping: AtomicBool,
-    steps: Mutex<Vec<(String, bool)>>,
+    steps: Mutex<Vec<StepState>>,
     /// Of [`POST_START_HOOKS`].
     hooks: Vec<&'static str>,
+}
+
+/// A bootstrap step.
+struct StepState {
+    name: String,
+    is_done: bool,
+    /// Why it runs again; empty if it does not.
+    waits: String,
 }
 
 impl Health {
@@ -65,7 +73,12 @@ impl Health {
         let hooks = POST_START_HOOKS.iter().filter(|(_, kind)| kind.is_empty() || serves(kind));
         Self {
             hooks: hooks.map(|(name, _)| *name).collect(),
-            steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()),
+            steps: Mutex::new(
+                steps
+                    .into_iter()
+                    .map(|name| StepState { name, is_done: false, waits: String::new() })
+                    .collect(),
+            ),
             store,
             audit,
             started: AtomicBool::new(false),
@@ -76,7 +89,14 @@ impl Health {
     /// Marks a bootstrap step as done, by its position.
     pub(crate) fn step_done(&self, position: usize) {
         if let Some(step) = self.steps.lock().get_mut(position) {
-            step.1 = true;
+            step.is_done = true;
+        }
+    }
+
+    /// Says why a bootstrap step runs again.
+    pub(crate) fn step_waits(&self, position: usize, why: String) {
+        if let Some(step) = self.steps.lock().get_mut(position) {
+            step.waits = why;
         }
     }
 
@@ -99,7 +119,7 @@ impl Health {
         let steps = self.steps.lock();
         let hooks = steps
             .iter()
-            .map(|(name, _)| format!("poststarthook/{name}"))
+            .map(|step| format!("poststarthook/{}", step.name))
             .filter(|name| !self.hooks.contains(&name.as_str()));
         let hooks: Vec<String> = hooks.collect();
         let (before, after) = if probe == "readyz" {
@@ -146,12 +166,18 @@ impl Health {
     /// Whether a bootstrap step is done; for any other name, whether all are.
     fn is_done(&self, step: &str) -> Result<(), String> {
         let steps = self.steps.lock();
-        let mut named = steps.iter().filter(|(name, _)| name == step).peekable();
-        let done = match named.peek() {
-            Some(_) => named.all(|(_, done)| *done),
-            None => self.started.load(Ordering::Acquire),
-        };
-        if done { Ok(()) } else { Err("not finished".to_owned()) }
+        let is_named = steps.iter().any(|other| other.name == step);
+        if !is_named && self.started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // They run in order: what waits for all waits for the first that is not done.
+        let mut open =
+            steps.iter().filter(|other| !other.is_done && (!is_named || other.name == step));
+        match open.next() {
+            None if is_named => Ok(()),
+            Some(other) if !other.waits.is_empty() => Err(format!("not finished: {}", other.waits)),
+            _ => Err("not finished".to_owned()),
+        }
     }
 
     /// Reads from the store, and checks committer and journal.

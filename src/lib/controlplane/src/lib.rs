@@ -39,7 +39,8 @@ mod verbs;
 mod version;
 mod watch;
 
-pub use builder::{ApiServer, ApiServerBuilder, BootstrapFuture, BootstrapStep, StartError};
+pub use bootstrap::{BootstrapFuture, BootstrapStep, StepError};
+pub use builder::{ApiServer, ApiServerBuilder, StartError};
 pub use features::settings::{FeatureFunction, FeatureSettings};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_connect as connect;

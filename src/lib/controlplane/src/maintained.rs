@@ -6,6 +6,7 @@
 //!
 //! [`Hooks::maintained`]: ferrokube_resource::Hooks::maintained
 
+use crate::bootstrap::StepError;
 use crate::flow_objects::{GROUP, RESOURCES};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -20,7 +21,7 @@ const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 ///
 /// # Errors
 /// The registry's failure.
-pub(crate) async fn reconcile(registry: &Registry) -> Result<(), String> {
+pub(crate) async fn reconcile(registry: &Registry) -> Result<(), StepError> {
     for plural in RESOURCES {
         let Some(client) = Local::new(registry, GROUP, "v1", plural) else { continue };
         let definition = client.served().definition.clone();
@@ -28,13 +29,14 @@ pub(crate) async fn reconcile(registry: &Registry) -> Result<(), String> {
         // Together, so that they share syncs.
         try_join_all(all.iter().map(async |object| {
             ensure(&client, object).await.map_err(|failure| {
-                format!("cannot maintain {plural} {}: {failure}", object.object.name())
+                let name = object.object.name();
+                StepError::new(format!("cannot maintain {plural} {name}: {failure}"), &failure)
             })
         }))
         .await?;
-        remove_unknown(&client, all)
-            .await
-            .map_err(|failure| format!("cannot remove old {plural}: {failure}"))?;
+        remove_unknown(&client, all).await.map_err(|failure| {
+            StepError::new(format!("cannot remove old {plural}: {failure}"), &failure)
+        })?;
     }
     Ok(())
 }

@@ -25,7 +25,9 @@ use ferrokube_controlplane::aggregator::{
     Aggregator, ListedServices, ProxyIdentity, ServiceResolver,
 };
 use ferrokube_controlplane::connect::{ConnectSettings, Connections, KubeletTrust};
-use ferrokube_controlplane::{ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route};
+use ferrokube_controlplane::{
+    ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route, StepError,
+};
 use ferrokube_pki::{Pki, files};
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
@@ -426,10 +428,13 @@ fn with_bootstrap(
     if !policy.is_empty() {
         api = api.post_start(
             "rbac/bootstrap-roles",
-            Box::new(|registry| {
+            Box::new(move |registry| {
+                let policy = policy.clone();
                 Box::pin(async move {
                     let ended = bootstrap::reconcile(&registry, policy).await;
-                    ended.map(drop).map_err(|error| error.to_string())
+                    ended
+                        .map(drop)
+                        .map_err(|error| StepError::new(error.to_string(), &error.failure))
                 })
             }),
         );
@@ -437,7 +442,7 @@ fn with_bootstrap(
     if serves(catalog, "", "configmaps") {
         api = api.post_start(
             "start-cluster-authentication-info-controller",
-            Box::new(|registry| Box::pin(info.publish(registry))),
+            Box::new(move |registry| Box::pin(info.clone().publish(registry))),
         );
     }
     for (name, step) in builder.bootstrap.drain(..) {

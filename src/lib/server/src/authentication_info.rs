@@ -6,6 +6,7 @@ use crate::error::{Because, InputError};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_controlplane::StepError;
 use ferrokube_pki::{FRONT_PROXY, Pki};
 use ferrokube_registry::{Local, Registry};
 use std::path::Path;
@@ -65,7 +66,7 @@ impl AuthenticationInfo {
 
     /// Adds what the ConfigMap lacks, and keeps what other servers wrote. No write if nothing is
     /// missing.
-    pub(crate) async fn publish(self, registry: Registry) -> Result<(), String> {
+    pub(crate) async fn publish(self, registry: Registry) -> Result<(), StepError> {
         let Some(maps) = Local::new(&registry, "", "v1", "configmaps") else { return Ok(()) };
         for attempt in 1.. {
             match self.publish_once(&maps).await {
@@ -86,8 +87,12 @@ impl AuthenticationInfo {
                     return Ok(());
                 }
                 other => {
-                    return other
-                        .map_err(|failure| format!("cannot write {NAMESPACE}/{NAME}: {failure}"));
+                    return other.map_err(|failure| {
+                        StepError::new(
+                            format!("cannot write {NAMESPACE}/{NAME}: {failure}"),
+                            &failure,
+                        )
+                    });
                 }
             }
         }

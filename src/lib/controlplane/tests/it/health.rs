@@ -1,18 +1,27 @@
 //! Probes, bootstrap, metrics, mounted routes.
 
 use crate::support::TestServer;
-use ferrokube_controlplane::{DocumentRoute, StartError};
+use ferrokube_controlplane::{BootstrapStep, DocumentRoute, StartError, StepError};
 use std::sync::Arc;
+use tokio::sync::oneshot;
+
+fn no() -> StepError {
+    StepError::Failed("no".to_owned())
+}
+
+/// A step that runs once, until the channel ends it.
+fn waiting(until: oneshot::Receiver<()>) -> BootstrapStep {
+    let mut until = Some(until);
+    Box::new(move |_| {
+        let until = until.take().unwrap();
+        Box::pin(async move { until.await.map_err(|error| StepError::Failed(error.to_string())) })
+    })
+}
 
 #[tokio::test]
 async fn readiness_waits_for_every_step() {
-    let (done, wait) = tokio::sync::oneshot::channel::<()>();
-    let server = TestServer::stopped(|builder| {
-        builder.post_start(
-            "mine",
-            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
-        )
-    });
+    let (done, wait) = oneshot::channel::<()>();
+    let server = TestServer::stopped(|builder| builder.post_start("mine", waiting(wait)));
     assert_eq!((server.get("/readyz").await.code, server.plane.is_ready()), (500, false));
     let plane = server.plane.clone();
     let starting = tokio::spawn(async move { plane.start().await });
@@ -41,7 +50,7 @@ async fn readiness_waits_for_every_step() {
 #[tokio::test]
 async fn a_failed_step_keeps_the_server_from_becoming_ready() {
     let server = TestServer::stopped(|builder| {
-        builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
+        builder.post_start("mine", Box::new(|_| Box::pin(async { Err(no()) })))
     });
     let error = server.plane.start().await.unwrap_err();
     assert!(matches!(&error, StartError::Step { step, why } if step == "mine" && why == "no"));
@@ -58,13 +67,8 @@ async fn a_failed_step_keeps_the_server_from_becoming_ready() {
 
 #[tokio::test]
 async fn a_second_start_waits_for_the_first() {
-    let (done, wait) = tokio::sync::oneshot::channel::<()>();
-    let server = TestServer::stopped(|builder| {
-        builder.post_start(
-            "mine",
-            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
-        )
-    });
+    let (done, wait) = oneshot::channel::<()>();
+    let server = TestServer::stopped(|builder| builder.post_start("mine", waiting(wait)));
     let (plane, other) = (server.plane.clone(), server.plane.clone());
     let both = tokio::spawn(async move { tokio::join!(plane.start(), other.start()) });
     while server.get("/readyz/poststarthook/start-system-namespaces-controller").await.code != 200 {
@@ -82,7 +86,7 @@ async fn a_second_start_waits_for_the_first() {
 #[tokio::test]
 async fn a_start_after_one_that_failed_or_was_dropped_fails_too() {
     let fails = TestServer::stopped(|builder| {
-        builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
+        builder.post_start("mine", Box::new(|_| Box::pin(async { Err(no()) })))
     });
     for _ in 0..2 {
         let error = fails.plane.start().await.unwrap_err();
@@ -107,13 +111,10 @@ async fn a_start_after_one_that_failed_or_was_dropped_fails_too() {
 
 #[tokio::test]
 async fn steps_of_one_name_are_done_when_all_are() {
-    let (done, wait) = tokio::sync::oneshot::channel::<()>();
+    let (done, wait) = oneshot::channel::<()>();
     let server = TestServer::stopped(|builder| {
         let builder = builder.post_start("mine", Box::new(|_| Box::pin(async { Ok(()) })));
-        builder.post_start(
-            "mine",
-            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
-        )
+        builder.post_start("mine", waiting(wait))
     });
     let plane = server.plane.clone();
     let starting = tokio::spawn(async move { plane.start().await });

@@ -1,14 +1,14 @@
 //! Several API servers on one state.
 
-use crate::support::TestServer;
+use crate::support::{BOUND, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::Rbac;
-use ferrokube_controlplane::FeatureSettings;
+use ferrokube_controlplane::{ApiServerBuilder, FeatureSettings};
 use ferrokube_registry::{Catalog, StorageMediaType, StoredValues};
 use ferrokube_storage::testing::{SharedClient, SharedEngine};
 use ferrokube_storage::{Environment, Store};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
@@ -17,6 +17,17 @@ async fn server(engine: &SharedEngine, identity: &str) -> TestServer {
 }
 
 async fn connected(client: SharedClient, identity: &str) -> TestServer {
+    let server = stopped(client, identity, |builder| builder).await;
+    server.plane.start().await.unwrap();
+    server
+}
+
+/// Not started.
+async fn stopped(
+    client: SharedClient,
+    identity: &str,
+    change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+) -> TestServer {
     let catalog = Arc::new(Catalog::default());
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
@@ -35,9 +46,54 @@ async fn connected(client: SharedClient, identity: &str) -> TestServer {
         catalog.put(definition);
     }
     let rbac = Arc::new(Rbac::of(&store, &catalog));
-    let server = TestServer::over(store, |builder| builder.features(settings).authorizer(rbac));
-    server.plane.start().await.unwrap();
-    server
+    TestServer::over(store, |builder| change(builder.features(settings).authorizer(rbac)))
+}
+
+/// The check of a bootstrap step fails, and says that it waits for the storage.
+async fn waits_for_storage(server: &TestServer, step: &str) {
+    let begun = Instant::now();
+    loop {
+        let check = server.get(&format!("/readyz/poststarthook/{step}")).await;
+        if check.code == 500 && check.text().contains("the storage is unavailable") {
+            break;
+        }
+        assert!(begun.elapsed() < BOUND, "{} {}", check.code, check.text());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.get("/readyz").await.code, 500);
+    assert_eq!(server.get("/livez/ping").await.code, 200);
+}
+
+#[tokio::test]
+async fn fault_15_a_start_waits_for_the_storage_at_each_step() {
+    let engine = SharedEngine::default();
+    let client = engine.client();
+    let cut = client.clone();
+    let server = stopped(client.clone(), "one", |builder| {
+        builder.post_start(
+            "mine",
+            Box::new(move |_| {
+                cut.cut(true);
+                Box::pin(async { Ok(()) })
+            }),
+        )
+    })
+    .await;
+    tokio::time::pause();
+    client.cut(true);
+    let plane = server.plane.clone();
+    let starting = tokio::spawn(async move { plane.start().await });
+    waits_for_storage(&server, "start-system-namespaces-controller").await;
+    client.cut(false);
+    // The storage is gone again after the step before this one.
+    waits_for_storage(&server, "kube-apiserver-autoregistration").await;
+    assert_eq!(server.get("/readyz/poststarthook/mine").await.code, 200);
+    assert!(!starting.is_finished() && !server.plane.is_ready());
+    client.cut(false);
+    starting.await.unwrap().unwrap();
+    assert_eq!(server.get("/readyz").await.text(), "ok");
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices/v1.";
+    assert_eq!(server.get(services).await.code, 200);
 }
 
 /// Names of identity Leases, once there are as many.

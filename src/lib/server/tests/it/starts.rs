@@ -4,11 +4,16 @@ use crate::choices::NoMaps;
 use crate::support::{TestPlane, TokenGroups, builder};
 use ferrokube_apimachinery::document::json;
 use ferrokube_features::{Gates, KubernetesVersion};
+use ferrokube_server::api::StepError;
 use ferrokube_server::{ControlPlane, ControlPlaneBuilder, ServeError};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
+
+fn no() -> StepError {
+    StepError::Failed("no".to_owned())
+}
 
 /// With the embedded engine.
 fn durable(directory: &Path) -> ControlPlaneBuilder {
@@ -40,7 +45,7 @@ async fn a_start_that_fails_leaves_address_and_directory_free() {
     for _ in 0..10 {
         let fails = durable(directory.path())
             .listener(address)
-            .post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
+            .post_start("mine", Box::new(|_| Box::pin(async { Err(no()) })))
             .build()
             .unwrap();
         address = fails.url().trim_start_matches("https://").parse().unwrap();
