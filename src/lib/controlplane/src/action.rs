@@ -180,6 +180,8 @@ pub(crate) enum Refusal {
     /// A prefix word (`watch`, `proxy`) without a resource. kube-apiserver responds before
     /// authentication.
     NoResource,
+    /// A malformed escape. In kube-apiserver HTTP itself rejects such a request, in text.
+    Malformed,
     /// A segment that cannot be part of a storage key: rejected after authentication, without
     /// asking the authorizer.
     Hostile(Failure),
@@ -205,8 +207,7 @@ impl Action {
     pub(crate) fn parse(method: &Method, raw_path: &str, raw_query: Option<&str>) -> Self {
         let (path, malformed) = decode(raw_path);
         let mut options = Options::parse(raw_query);
-        let mut refusal = malformed
-            .then(|| Refusal::Hostile(Failure::bad_request("the path has a malformed escape")));
+        let mut refusal = malformed.then_some(Refusal::Malformed);
         let segments = Segments::of(&path);
         let subject = match segments.below_version(&path) {
             None => ActionTarget::Path(lower_case(method)),
@@ -222,7 +223,7 @@ impl Action {
                         ActionTarget::Resource(parts)
                     }
                     Err(parts) => {
-                        refusal = Some(Refusal::NoResource);
+                        refusal = refusal.or(Some(Refusal::NoResource));
                         ActionTarget::Resource(parts)
                     }
                 }

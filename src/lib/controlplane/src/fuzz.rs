@@ -36,7 +36,10 @@ fn paths_name_what_is_between_their_slashes() {
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let action =
             Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, query);
-        let refused = matches!(action.refusal(), Some(Refusal::Hostile(_) | Refusal::NoResource));
+        let refused = matches!(
+            action.refusal(),
+            Some(Refusal::Hostile(_) | Refusal::NoResource | Refusal::Malformed)
+        );
         let Some(access) = action.resource().map(|resource| resource.access()) else {
             return Verdict::Refused;
         };

@@ -195,6 +195,13 @@ pub(crate) fn route(accept: &str, media_types: &[&str]) -> Result<(), Failure> {
     }
 }
 
+/// 406 of a watch in a form that has no frames. kube-apiserver names protobuf for custom objects, too.
+pub(crate) fn not_streamed() -> Failure {
+    let streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let message = format!("only the following media types are accepted: {streams}");
+    Failure::new(Reason::NotAcceptable, message)
+}
+
 fn not_routed(known: &str) -> Failure {
     let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
     Failure::new(Reason::NotAcceptable, message).with_details(Details::default())

@@ -4,13 +4,13 @@ use crate::encode::table::Include;
 use crate::exchange::Request;
 use crate::filters::audit::StreamAudit;
 use crate::metrics::WatchGauge;
-use crate::negotiate::{Form, Offer, View, Views};
+use crate::negotiate::{Form, Offer, View, Views, not_streamed};
 use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::status;
 use crate::verbs::{collection_router, go_type, offer};
 use bytes::{Bytes, BytesMut};
-use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
 use ferrokube_registry::{Object, Target, Watch, WatchItem, WatchOptions};
@@ -51,7 +51,7 @@ pub(crate) async fn respond(
     })?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
-        return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());
+        return Err(not_streamed().into());
     }
     let options = request.action.options().watch(jitter())?;
     let include = if matches!(accepted.view, View::Table(_)) {

@@ -79,6 +79,8 @@ pub struct ListOptions {
     pub given_match: String,
     /// `sendInitialEvents`; `None` if absent. An error for a list.
     pub initial_events: Option<bool>,
+    /// `watch`, which a `deletecollection` may say, too: it is validated like a watch then.
+    pub watch: bool,
 }
 
 /// Items as stored, all of one snapshot.

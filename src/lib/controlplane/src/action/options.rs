@@ -209,6 +209,7 @@ fn list(query: &Query) -> Result<ListOptions, Failure> {
         version_match: VersionMatch::parse(query.text("resourceVersionMatch")),
         given_match: query.text("resourceVersionMatch").to_owned(),
         initial_events: query.flag("sendInitialEvents"),
+        watch: query.flag("watch") == Some(true),
         ..ListOptions::default()
     })
 }

@@ -96,7 +96,7 @@ impl ExpectedInfo {
     }
 
     fn actual(action: &Action) -> Self {
-        if matches!(action.refusal(), Some(Refusal::NoResource)) {
+        if matches!(action.refusal(), Some(Refusal::NoResource | Refusal::Malformed)) {
             return Self { failed: true, ..Self::default() };
         }
         let (path, verb) = (action.path().to_owned(), action.verb().to_owned());

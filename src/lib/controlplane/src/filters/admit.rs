@@ -115,7 +115,7 @@ pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Resul
     match action.refusal() {
         None | Some(Refusal::Nowhere) => {}
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
-        Some(Refusal::NoResource) => return Err(no_such_resource().into()),
+        Some(Refusal::NoResource | Refusal::Malformed) => return Err(no_such_resource().into()),
     }
     if action.resource().is_none() && action.verb() == "get" && state.routes.is_open(action.path())
     {

@@ -20,7 +20,9 @@ pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &m
             && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.incoming.audit_id.clone());
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if !matches!(exchange.incoming.action.refusal(), Some(Refusal::Malformed)) {
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    }
     if is_refused {
         headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     }

@@ -17,13 +17,16 @@ pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), 
         incoming.head.uri.query(),
     ));
     incoming.action = Arc::clone(&action);
-    if matches!(action.refusal(), Some(Refusal::NoResource)) {
-        // kube-apiserver responds before authentication, and clients see this code.
-        return Err(crate::status::text(
-            500,
-            "Internal Server Error: the path names no resource\n",
-        )
-        .into());
+    // kube-apiserver responds before authentication, and clients see these codes.
+    match action.refusal() {
+        Some(Refusal::NoResource) => {
+            let text = "Internal Server Error: the path names no resource\n";
+            return Err(crate::status::text(500, text).into());
+        }
+        Some(Refusal::Malformed) => {
+            return Err(crate::status::bare_text(400, "400 Bad Request").into());
+        }
+        _ => {}
     }
     // Long-running requests have no timeout, not even if the parameter is malformed.
     incoming.timeout = if action.is_long_running() {

@@ -34,7 +34,12 @@ pub(crate) async fn patch(
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(state, request);
     }
-    let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await?;
+    let read = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await;
+    // A subresource creates no object, so that a missing one is said first.
+    let patch = read.or_else(|failure| {
+        let is_whole = target.subresource.is_empty();
+        if is_whole { Err(failure) } else { Ok(Patch::Unreadable(failure)) }
+    })?;
     flow::shrink_tree(|| decode::patch_bytes(&patch));
     match &patch {
         Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),

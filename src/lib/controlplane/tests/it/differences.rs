@@ -34,7 +34,11 @@ async fn ask(
         text if text.is_string() => text.as_str().unwrap().to_owned(),
         tree => tree.to_string(),
     };
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("{CONFIGMAPS}/{path}") };
+    let path = match path.chars().next() {
+        Some('/') => path.to_owned(),
+        Some('?') => format!("{CONFIGMAPS}{path}"),
+        _ => format!("{CONFIGMAPS}/{path}"),
+    };
     server.send(method, &path, &[header], body).await
 }
 
@@ -141,8 +145,12 @@ async fn what_is_missing_comes_before_what_is_wrong_with_a_patch() {
     let status = "/api/v1/namespaces/none/status?fieldManager=m";
     let applied =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "none", "uid": "x"}});
-    let cases: [Case<'_>; 7] = [
-        (("PATCH", status), APPLY, applied, 404, "namespaces \"none\" not found"),
+    let no_namespace = "namespaces \"none\" not found";
+    let cases: [Case<'_>; 9] = [
+        (("PATCH", status), APPLY, applied, 404, no_namespace),
+        (("PATCH", status), APPLY, json!("{"), 404, no_namespace),
+        // An apply of the whole would create it.
+        (("PATCH", "none?fieldManager=m"), APPLY, json!("{"), 400, "error decoding YAML"),
         (("PATCH", "none"), MERGE, json!("{"), 404, missing),
         (("PATCH", "none"), JSON, json!({"op": 1}), 404, missing),
         (("PATCH", "none"), STRATEGIC, json!("[]"), 404, missing),
@@ -181,6 +189,46 @@ async fn percent_signs_in_names() {
         ),
     ];
     check(&server, &cases).await;
+    // HTTP itself rejects it, whoever asks.
+    let malformed =
+        ask(&server, (("GET", "a%"), ("authorization", "Bearer x"), &Value::Null)).await;
+    assert_eq!((malformed.code, &*malformed.text()), (400, "400 Bad Request"));
+}
+
+#[tokio::test]
+async fn watch_options_of_a_deletecollection() {
+    let server = server().await;
+    let json = ("accept", "application/json");
+    let for_list = "sendInitialEvents is forbidden for list";
+    let for_watch =
+        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+    let cases: [Case<'_>; 3] = [
+        (("DELETE", "?sendInitialEvents=true"), json, Value::Null, 422, for_list),
+        (
+            ("DELETE", "?watch=true&resourceVersionMatch=Exact&resourceVersion=1"),
+            json,
+            Value::Null,
+            422,
+            for_watch,
+        ),
+        (
+            ("DELETE", "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+            json,
+            Value::Null,
+            200,
+            "\"kind\":\"ConfigMapList\"",
+        ),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn watches_in_a_form_without_frames() {
+    let server = server().await;
+    let yaml = ("accept", "application/yaml");
+    let answer = ask(&server, (("GET", "?watch=true"), yaml, &Value::Null)).await;
+    let streams = "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    assert!(answer.code == 406 && answer.text().contains(streams), "{}", answer.text());
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use super::pages::PagePosition;
 use super::select::{MatchCost, Selection};
 use super::token::{self, ContinueToken};
-use super::{ListOptions, ListPage, VersionMatch, check_list, invalid_version, parse_version};
+use super::{
+    ListOptions, ListPage, VersionMatch, check_list, check_watch, invalid_version, parse_version,
+};
 use crate::context::Target;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -56,7 +58,9 @@ impl Registry {
         target: &Target,
         options: &ListOptions,
     ) -> Result<Listing<'_>, Failure> {
-        check_list(options)?;
+        if !options.watch {
+            check_list(options)?;
+        }
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, options)?;
         let scope = scope(&prefix, &selection);
@@ -64,12 +68,13 @@ impl Registry {
         Ok(Listing { registry: self, prefix, selection, scope, caller: options.caller, start })
     }
 
-    /// Validates the selectors of a list.
+    /// Validates what a `deletecollection` selects.
     ///
     /// # Errors
-    /// 400 for a field that is not selectable.
+    /// 400 for a field that is not selectable, 422 for options that exclude each other.
     pub fn check_selection(&self, target: &Target, options: &ListOptions) -> Result<(), Failure> {
-        check_list(options)?;
+        let check = if options.watch { check_watch } else { check_list };
+        check(options)?;
         Selection::new(self.catalog(), target, options).map(drop)
     }
 
