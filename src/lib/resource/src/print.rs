@@ -75,6 +75,16 @@ pub struct TableRow {
     texts: Vec<u8>,
     cells: Vec<CellEnd>,
     is_dated: bool,
+    completion: Option<Completion>,
+}
+
+/// Why an object needs no attention any more: the condition `Completed` of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// In CamelCase.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: &'static str,
 }
 
 /// End of a cell's text, and its time if it is an age.
@@ -96,14 +106,25 @@ pub enum Cell<'a> {
 impl TableRow {
     /// An empty row, computed at `now`.
     pub fn at(now: SystemTime) -> Self {
-        Self { now, texts: Vec::new(), cells: Vec::new(), is_dated: false }
+        Self { now, texts: Vec::new(), cells: Vec::new(), is_dated: false, completion: None }
     }
 
-    /// Removes all cells.
+    /// Removes all cells, and the completion.
     pub fn clear(&mut self) {
         self.texts.clear();
         self.cells.clear();
         self.is_dated = false;
+        self.completion = None;
+    }
+
+    /// Sets whether the object needs attention; it does unless this is called.
+    pub fn complete(&mut self, completion: Option<Completion>) {
+        self.completion = completion;
+    }
+
+    /// As set by [`Self::complete`].
+    pub fn completion(&self) -> Option<Completion> {
+        self.completion
     }
 
     /// Appends a string.

@@ -60,6 +60,7 @@ impl CellSources {
             true => (object.document().into_value(), row.dated()),
             false => (Value::Null, std::time::UNIX_EPOCH),
         };
+        row.complete(code.completion(&parsed));
         for source in &self.0 {
             match source {
                 CellOrigin::Name => row.text(&object.name()),

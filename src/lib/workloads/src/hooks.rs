@@ -8,6 +8,7 @@ use crate::types::{self, DefaultsRoom, TypeRules};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::print::Completion;
 use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -35,6 +36,11 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
     /// Cell of a column with the source `@WORD`.
     fn cell(&self, _word: &str, _object: &Value, _now: SystemTime) -> CellValue {
         CellValue::text("")
+    }
+
+    /// Whether the object has ended, for a kind whose code computes cells.
+    fn completion(&self, _object: &Value) -> Option<Completion> {
+        None
     }
 
     /// As [`Hooks::validate_name`].

@@ -15,6 +15,7 @@ use ferrokube_apimachinery::jsonpath::MAX_NODES;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time};
 use ferrokube_registry::{Object, Served};
+use ferrokube_resource::print::Completion;
 use ferrokube_resource::{Cell, CellSource, Columns, Printable, TableRow};
 use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
@@ -281,7 +282,7 @@ impl Table {
     }
 
     fn write_entry(&mut self, entry: &Entry, is_direct: bool) {
-        if !is_direct {
+        if !is_direct && !self.is_printed_as_stored(entry) {
             return self.write_document(&entry_document(&self.served, entry));
         }
         self.write_cells(&slices::printable(entry));
@@ -289,9 +290,19 @@ impl Table {
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
             Include::Metadata => ItemSlice::partial(entry, self.version).write(entry, out),
-            Include::Object => out.extend_from_slice(&entry.bytes),
+            Include::Object if is_direct => out.extend_from_slice(&entry.bytes),
+            Include::Object => push_document(&entry_document(&self.served, entry), out),
         }
         out.push(b'}');
+    }
+
+    /// Whether the cells and the metadata are those of the stored version, whatever version was
+    /// requested: kube-apiserver makes those of a native object from its internal version.
+    fn is_printed_as_stored(&self, entry: &Entry) -> bool {
+        let definition = &self.served.definition;
+        let stored =
+            Served { definition: Arc::clone(definition), version: definition.storage_version };
+        definition.dialect.is_typed() && stored.is_direct(entry)
     }
 
     fn write_document(&mut self, document: &Document) {
@@ -358,7 +369,14 @@ impl Table {
         if before == b'[' {
             self.draft.bytes.push(b'[');
         }
-        self.draft.bytes.extend_from_slice(b"],\"object\":");
+        self.draft.bytes.push(b']');
+        if let Some(Completion { reason, message }) = self.row.completion() {
+            let condition = format!(
+                ",\"conditions\":[{{\"type\":\"Completed\",\"status\":\"True\",\"reason\":\"{reason}\",\"message\":\"{message}\"}}]"
+            );
+            self.draft.bytes.extend_from_slice(condition.as_bytes());
+        }
+        self.draft.bytes.extend_from_slice(b",\"object\":");
     }
 }
 

@@ -113,7 +113,9 @@ impl KindCode for EndpointSlice {
                 .map(|address| address.as_str().unwrap_or_default().to_owned())
                 .collect()
         };
-        CellValue::text(if all.is_empty() { "<unset>".to_owned() } else { shortened(&all) })
+        // Also of ports without number and name.
+        let text = shortened(&all);
+        CellValue::text(if text.is_empty() { "<unset>".to_owned() } else { text })
     }
 }
 

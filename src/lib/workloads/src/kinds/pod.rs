@@ -16,6 +16,7 @@ use crate::paths::FieldPath;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_resource::Change;
+use ferrokube_resource::print::Completion;
 use std::time::SystemTime;
 
 #[derive(Debug)]
@@ -110,6 +111,10 @@ impl KindCode for Pod {
 
     fn cell(&self, word: &str, object: &Value, now: SystemTime) -> CellValue {
         cells::cell(word, object, now)
+    }
+
+    fn completion(&self, object: &Value) -> Option<Completion> {
+        cells::completion(object)
     }
 
     /// None without a node or when it has ended: it is removed at once.

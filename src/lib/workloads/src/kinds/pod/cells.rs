@@ -4,7 +4,7 @@ use crate::cells::{CellValue, at, int_at, list_at, str_at};
 use crate::checks::{is_true, number, text};
 use crate::kinds::podspec::is_sidecar;
 use ferrokube_apimachinery::document::Value;
-use ferrokube_resource::print::since;
+use ferrokube_resource::print::{Completion, since};
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
@@ -39,6 +39,17 @@ pub(super) fn cell(word: &str, pod: &Value, now: SystemTime) -> CellValue {
         "gates" => gates(pod),
         _ => String::new(),
     })
+}
+
+/// Of a pod whose containers will not run again.
+pub(super) fn completion(pod: &Value) -> Option<Completion> {
+    match str_at(pod, &["status", "phase"]) {
+        "Succeeded" => {
+            Some(Completion { reason: "Succeeded", message: "The pod has completed successfully." })
+        }
+        "Failed" => Some(Completion { reason: "Failed", message: "The pod failed." }),
+        _ => None,
+    }
 }
 
 fn gates(pod: &Value) -> String {
