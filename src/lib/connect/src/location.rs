@@ -92,7 +92,7 @@ impl Connections {
             let known: Vec<String> =
                 addresses.iter().map(|address| text(address, "type")).collect();
             let known = known.join(" ");
-            Failure::internal(format!("no preferred addresses found; known addresses: [{known}]"))
+            Failure::bare(500, format!("no preferred addresses found; known addresses: [{known}]"))
         })?;
         let port = port_of(node.get(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]));
         let security = if is_verified { Security::Kubelet } else { Security::UnverifiedKubelet };

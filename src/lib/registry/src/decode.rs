@@ -20,6 +20,8 @@ pub(crate) struct ObjectDecoder {
     pub(crate) gvk: GroupVersionKind,
     pub(crate) schema: Arc<Schema>,
     pub(crate) dialect: Dialect,
+    /// [`Policy::misfit`](ferrokube_resource::Policy::misfit) of the kind.
+    pub(crate) misfit: Option<fn(&Document) -> Option<String>>,
 }
 
 /// Why an object cannot be decoded.
@@ -104,6 +106,7 @@ impl ObjectDecoder {
             gvk: definition.gvk(served.version),
             schema: served.version().schema.clone(),
             dialect: definition.dialect,
+            misfit: definition.policy.misfit,
         }
     }
 
@@ -120,6 +123,7 @@ impl ObjectDecoder {
             gvk: subresource.kind.clone(),
             schema: computed.schema().unwrap_or_else(anything),
             dialect: Dialect::Native,
+            misfit: None,
         }
     }
 
@@ -210,6 +214,7 @@ impl ObjectDecoder {
 
     fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, ObjectError> {
         let mut object = self.check_types(object)?;
+        self.misfit(&object).map_err(ObjectError::Types)?;
         let unknown = validate::prune(&self.schema, &mut object);
         let schema = self.dialect.is_typed().then_some(&*self.schema);
         strictness.enforce(&unknown, schema)?;
@@ -229,9 +234,16 @@ impl ObjectDecoder {
         validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
         object.set(&["kind"], self.gvk.kind.as_str());
         object.set(&["apiVersion"], self.gvk.api_version());
+        // kube-apiserver says nothing of the patch that it merged in typed form.
+        let failed = |why| ObjectError::Refused(Failure::bare(500, why));
+        self.misfit(&object).map_err(failed)?;
         let unknown = validate::prune(&self.schema, &mut object);
         strictness.enforce(&unknown, None)?;
         Ok(object)
+    }
+
+    fn misfit(&self, object: &Document) -> Result<(), String> {
+        self.misfit.and_then(|misfit| misfit(object)).map_or(Ok(()), Err)
     }
 
     fn is_own(&self, object: &Document) -> bool {
@@ -279,6 +291,11 @@ impl ObjectDecoder {
             return self.check_types(object);
         }
         validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
+        self.misfit(&object).map_err(|why| {
+            let (version, kind) = (self.gvk.api_version(), &self.gvk.kind);
+            let whole = format!("failed to convert to unversioned (/; {version}, Kind={kind})");
+            ObjectError::Refused(Failure::bare(500, format!("{whole}: {why}")))
+        })?;
         validate::prune(&self.schema, &mut object);
         Ok(object)
     }

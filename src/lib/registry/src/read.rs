@@ -180,10 +180,9 @@ impl Registry {
             }
         })?;
         self.reach(asked).await?;
-        let entry = self
-            .store()
-            .get(&key)
-            .ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
+        let entry = self.store().get(&key).ok_or_else(|| {
+            Failure::not_found(&target.served.definition.missing_resource(), name)
+        })?;
         let projection = self.projection(target);
         if (projection.is_some() || !target.served.is_direct(&entry)) && is_costly(&entry.bytes) {
             leave_worker().await;

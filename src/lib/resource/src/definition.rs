@@ -183,6 +183,12 @@ impl Definition {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
     }
 
+    /// As `NotFound` errors name it.
+    pub fn missing_resource(&self) -> GroupResource {
+        let plural = self.policy.missing_resource.unwrap_or(&self.plural);
+        GroupResource::new(self.group.as_str(), plural)
+    }
+
     /// `version`: index in `versions`. `None` if that version lacks it.
     pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
         self.versions[version].subresources.iter().find(|subresource| subresource.name == name)

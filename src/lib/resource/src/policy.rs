@@ -1,5 +1,7 @@
 //! Rules of a resource that are plain data.
 
+use ferrokube_apimachinery::document::Document;
+
 /// Whether a finalizer needs a domain (`example.com/cleanup`). Standard finalizers never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalizerDomain {
@@ -83,6 +85,11 @@ pub struct Policy {
     /// Group named in `Invalid` errors, if not the definition's (`events.k8s.io` reports the core
     /// group).
     pub invalid_group: Option<&'static str>,
+    /// Resource named in `NotFound` errors, if not the definition's.
+    pub missing_resource: Option<&'static str>,
+    /// Why kube-apiserver's conversion to its internal version fails, where that holds as a field of
+    /// another type what the object has as a text.
+    pub misfit: Option<fn(&Document) -> Option<String>>,
     /// The message about a field that lists cannot select by, of a kind that words it differently.
     pub unknown_field: Option<fn(&str) -> String>,
 }
@@ -113,6 +120,8 @@ impl Policy {
         mark_keeps_finalizers: false,
         returns_deleted: false,
         invalid_group: None,
+        missing_resource: None,
+        misfit: None,
         unknown_field: None,
     };
 }

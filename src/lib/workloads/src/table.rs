@@ -171,6 +171,12 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
                 _ => MetadataRules::Changes,
             },
             metadata_last: metadata_rules == MetadataRules::Nothing,
+            misfit: match resource {
+                "daemonsets.apps" => Some(templated::misfit_of_daemon_set),
+                "deployments.apps" => Some(templated::misfit_of_deployment),
+                _ => None,
+            },
+            missing_resource: (resource == "componentstatuses").then_some(row.singular),
             unknown_field: match resource {
                 "jobs.batch" => {
                     Some(|field| format!("field label {} not supported for Job", quote(field)))

@@ -9,9 +9,11 @@ use crate::paths::FieldPath;
 use crate::rules::{same, same_given, texts as selectors};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::work::CountedKey;
 use ferrokube_resource::{Change, GuardedField};
 use std::collections::HashSet;
+use std::num::IntErrorKind;
 use std::time::SystemTime;
 
 /// A kind with a pod template.
@@ -323,6 +325,32 @@ pub(crate) struct DaemonSet;
 
 /// Annotation with the generation of the template, which the internal type has as a field.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Annotation with the revision to return to, likewise.
+const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+
+/// Why an annotation is no number, in the words of Go's parser.
+fn malformed(annotation: Option<&str>) -> Option<String> {
+    let text = annotation?;
+    let why = match text.parse::<i64>().err()?.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Some(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
+}
+
+pub(crate) fn misfit_of_daemon_set(object: &Document) -> Option<String> {
+    malformed(object.str(&["metadata", "annotations", TEMPLATE_GENERATION]))
+}
+
+pub(crate) fn misfit_of_deployment(object: &Document) -> Option<String> {
+    let text = object.str(&["metadata", "annotations", ROLLBACK]).filter(|text| !text.is_empty());
+    let why = malformed(text)?;
+    Some(format!(
+        "failed to parse annotation[{ROLLBACK}]={} as int64: {why}",
+        text.unwrap_or_default()
+    ))
+}
 
 impl KindCode for DaemonSet {
     fn default(&self, version: &str, object: &mut Document) {
