@@ -3,6 +3,7 @@
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, Client, Cluster, Launch};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -139,6 +140,95 @@ async fn a_budget_limits_evictions() {
     create(&admin, PODS, pod("s", "n")).await;
     status(&admin, &format!("{PODS}/s"), ready).await;
     assert_eq!(act(&admin, "s", "eviction", json!({})).await.status, 500);
+}
+
+/// The rows of a Table.
+async fn rows(admin: &Client, path: &str) -> Value {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let request = admin.request(Method::GET, path).header("accept", TABLE);
+    let answer = admin.send(request).await.unwrap();
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.body["rows"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_show_what_is_stored() {
+    let (_cluster, admin) = start();
+    let metric = |name: &str, target: Value| json!({"type": "Resource", "resource": {"name": name, "target": target}});
+    let cpu = metric("cpu", json!({"type": "Utilization", "averageUtilization": 50}));
+    let memory = metric("memory", json!({"type": "AverageValue", "averageValue": "1Mi"}));
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 3, "metrics": [cpu, memory]},
+    });
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+    };
+    create(&admin, &path("v2"), autoscaler).await;
+    let targets = "cpu: <unknown>/50%, memory: <unknown>/1Mi";
+    for place in [path("v1"), path("v2"), format!("{}/h", path("v1"))] {
+        let rows = rows(&admin, &place).await;
+        assert_eq!(rows[0]["cells"][2], targets, "{place}: {rows}");
+        // What v1 keeps in annotations is none of the stored object's.
+        assert_eq!(rows[0]["object"]["metadata"]["annotations"], Value::Null, "{place}");
+    }
+    let whole = rows(&admin, &format!("{}?includeObject=Object", path("v1"))).await;
+    assert_eq!(whole[0]["object"]["apiVersion"], "autoscaling/v1");
+    assert_eq!(whole[0]["object"]["spec"]["targetCPUUtilizationPercentage"], 50);
+    assert_eq!(whole[0]["object"]["status"]["currentReplicas"], 0);
+    for name in ["p", "q"] {
+        create(&admin, PODS, pod(name, "n")).await;
+    }
+    status(&admin, &format!("{PODS}/q"), json!({"phase": "Succeeded"})).await;
+    let rows = rows(&admin, PODS).await;
+    assert_eq!(rows[0].get("conditions"), None);
+    let condition = json!({"type": "Completed", "status": "True", "reason": "Succeeded", "message": "The pod has completed successfully."});
+    assert_eq!(rows[1]["conditions"], json!([condition]));
+    let missing = admin.get("/api/v1/componentstatuses/none").await.unwrap();
+    assert_eq!(
+        (missing.status, &missing.body["details"]["kind"]),
+        (404, &json!("componentstatus"))
+    );
+    // A node without addresses.
+    let bare = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    create(&admin, "/api/v1/nodes", bare).await;
+    let log = admin.get(&format!("{PODS}/p/log")).await.unwrap();
+    let message = "no preferred addresses found; known addresses: []";
+    assert_eq!((log.status, log.body.get("reason")), (500, None), "{}", log.text);
+    assert_eq!(log.body["message"], message);
+}
+
+/// Annotations that kube-apiserver's internal types have as numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_that_is_no_number_cannot_be_read() {
+    let (_cluster, admin) = start();
+    let path = "/apis/apps/v1/namespaces/default/daemonsets";
+    let labels = json!({"app": "w"});
+    let mut set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod("p", "")["spec"].clone()}},
+    });
+    create(&admin, path, set.clone()).await;
+    let why = r#"strconv.ParseInt: parsing "x": invalid syntax"#;
+    let annotations = json!({"deprecated.daemonset.template.generation": "x"});
+    set["metadata"] = json!({"name": "e", "annotations": annotations});
+    let created = admin.post(path, &set).await.unwrap();
+    assert_eq!((created.status, &created.body["reason"]), (400, &json!("BadRequest")));
+    assert!(created.body["message"].as_str().unwrap().ends_with(why), "{}", created.text);
+    let one = format!("{path}/d");
+    let body = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"annotations": annotations}});
+    let patched = admin.merge(&one, &body).await.unwrap();
+    let causes = &patched.body["details"]["causes"];
+    assert_eq!((patched.status, &causes[0]["field"]), (422, &json!("patch")), "{}", patched.text);
+    let applied = format!("{one}?fieldManager=m&force=true");
+    let types = [("strategic-merge-patch+json", &one), ("apply-patch+yaml", &applied)];
+    for (media_type, path) in types {
+        let request = admin.request(Method::PATCH, path);
+        let request = request.header("content-type", format!("application/{media_type}"));
+        let answer = admin.send(request.body(body.to_string())).await.unwrap();
+        assert_eq!((answer.status, answer.body.get("reason")), (500, None), "{}", answer.text);
+        assert!(answer.body["message"].as_str().unwrap().ends_with(why), "{}", answer.text);
+    }
 }
 
 async fn review(admin: &Client, token: &str) -> Value {

@@ -194,6 +194,74 @@ fn cells_are_upstreams() {
     });
     let expected = json!(["s", "NodePort", "10.0.0.1", "<none>", "80:30000/TCP", "5m", "<none>"]);
     assert_eq!(Value::from(cells("services", service)), expected);
+    // Ports without number and name.
+    let slice = |ports: Value| {
+        let slice = json!({"metadata": {"name": "e"}, "addressType": "IPv4", "ports": ports});
+        cells("endpointslices.discovery.k8s.io", slice)[2].clone()
+    };
+    assert_eq!(slice(json!([{"name": ""}])), "<unset>");
+    assert_eq!(slice(json!([{"name": ""}, {"name": "a"}])), ",a");
+}
+
+#[test]
+fn rows_of_pods_that_ended_say_so() {
+    let completion = |phase: &str| {
+        let pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "status": {"phase": phase}});
+        let document = Document::from_value(pod).expect("an object");
+        let (bytes, layout) = ferrokube_apimachinery::json::write(&document);
+        let mut row = ferrokube_resource::TableRow::at(now());
+        let object = ferrokube_resource::Printable::new(&bytes, &layout, 0);
+        definition("pods").hooks.print(&object, &mut row);
+        row.completion().map(|completion| completion.reason)
+    };
+    assert_eq!(completion("Running"), None);
+    assert_eq!(completion("Succeeded"), Some("Succeeded"));
+    assert_eq!(completion("Failed"), Some("Failed"));
+}
+
+#[test]
+fn a_missing_component_is_named_in_the_singular() {
+    assert_eq!(definition("componentstatuses").missing_resource().resource, "componentstatus");
+    assert_eq!(definition("pods").missing_resource().resource, "pods");
+}
+
+#[test]
+fn annotations_that_are_numbers_are_read() {
+    let misfit = |name: &str, key: &str, text: &str| {
+        let object = Document::from_value(json!({"metadata": {"annotations": {key: text}}}));
+        let misfit = definition(name).policy.misfit.expect("it has one");
+        misfit(&object.expect("an object"))
+    };
+    let generation =
+        |text: &str| misfit("daemonsets.apps", "deprecated.daemonset.template.generation", text);
+    assert_eq!(generation("7"), None);
+    let why = r#"strconv.ParseInt: parsing "x": invalid syntax"#;
+    assert_eq!(generation("x").as_deref(), Some(why));
+    assert_eq!(
+        generation("99999999999999999999").as_deref(),
+        Some(r#"strconv.ParseInt: parsing "99999999999999999999": value out of range"#)
+    );
+    assert!(generation("").is_some());
+    let revision =
+        |text: &str| misfit("deployments.apps", "deprecated.deployment.rollback.to", text);
+    assert_eq!(revision(""), None);
+    let whole =
+        format!("failed to parse annotation[deprecated.deployment.rollback.to]=x as int64: {why}");
+    assert_eq!(revision("x"), Some(whole));
+}
+
+#[test]
+fn jobs_get_the_labels_of_their_template() {
+    let labels = |name: &str, labels: Value| {
+        let template = json!({"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        let job = json!({"kind": "Job", "metadata": {"name": name, "uid": "u"}, "spec": {"template": template}});
+        create("jobs.batch", job).0["metadata"]["labels"].clone()
+    };
+    assert_eq!(labels("j", json!({}))["job-name"], "j");
+    assert_eq!(labels("j", json!({"a": "b"}))["job-name"], "j");
+    // Neither can be stored: the name is no label.
+    assert_eq!(labels("-j", json!({})), Value::Null);
+    assert_eq!(labels("-j", json!({"a": "b"}))["job-name"], "-j");
 }
 
 #[test]
@@ -219,6 +287,66 @@ fn autoscalers_of_v1_keep_what_v2_has() {
         .collect();
     assert_eq!(names, ["Pods", "Resource"]);
     assert!(object.get(&["metadata", "annotations"]).is_none());
+}
+
+#[test]
+fn autoscalers_of_v1_scale_by_utilization() {
+    let definition = definition("horizontalpodautoscalers.autoscaling");
+    let version = definition.versions.iter().position(|version| version.name == "v1");
+    let defaulted = |annotations: Value, spec: Value| {
+        let object = json!({"metadata": {"annotations": annotations}, "spec": spec});
+        let mut object = Document::from_value(object).expect("an object");
+        definition.set_defaults(version.expect("v1 is served"), &mut object);
+        object.get(&["spec", "targetCPUUtilizationPercentage"]).cloned()
+    };
+    let bare = json!({"maxReplicas": 3});
+    assert_eq!(defaulted(json!({}), bare.clone()), Some(json!(80)));
+    let own = json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 7});
+    assert_eq!(defaulted(json!({}), own), Some(json!(7)));
+    let key = "autoscaling.alpha.kubernetes.io/metrics";
+    for (metrics, expected) in
+        [("[]", Some(json!(80))), ("x", Some(json!(80))), (r#"[{"type":"Pods"}]"#, None)]
+    {
+        assert_eq!(defaulted(json!({key: metrics}), bare.clone()), expected, "{metrics}");
+    }
+}
+
+#[test]
+fn no_policies_are_none_of_the_default() {
+    let errors = |rules: Value| {
+        let spec = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "K", "name": "n"}, "maxReplicas": 3, "behavior": {"scaleUp": rules}});
+        let object =
+            json!({"kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec});
+        create("horizontalpodautoscalers.autoscaling", object).1
+    };
+    assert_eq!(errors(json!({})), [""; 0]);
+    assert_eq!(errors(json!({"policies": null})), [""; 0]);
+    assert_eq!(errors(json!({"policies": []})), ["Required spec.behavior.scaleUp.policies"]);
+}
+
+#[test]
+fn labels_of_selinux_are_changed_by_recursion_alone() {
+    let errors = |policy: &str| {
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "securityContext": {"seLinuxChangePolicy": policy}});
+        create("pods", json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})).1
+    };
+    assert_eq!(errors("Recursive"), [""; 0]);
+    assert_eq!(errors("MountOption"), ["NotSupported spec.securityContext.seLinuxChangePolicy"]);
+}
+
+#[test]
+fn autoscalers_of_v1_show_no_replicas_as_zero() {
+    let hooks = &definition("horizontalpodautoscalers.autoscaling").hooks;
+    let path = ["status", "currentReplicas"];
+    let mut object =
+        Document::from_value(json!({"status": {"desiredReplicas": 2}})).expect("an object");
+    hooks.from_storage("v1", &mut object);
+    assert_eq!(object.get(&path), Some(&json!(0)));
+    hooks.to_storage("v1", &mut object);
+    assert_eq!(object.get(&path), None);
+    let mut bare = Document::new();
+    hooks.from_storage("v1", &mut bare);
+    assert_eq!(bare.get(&path), None, "no status");
 }
 
 /// What a caller with rights to a subresource alone may change.

@@ -16,6 +16,12 @@ const SHOWN: usize = 2;
 const UNKNOWN: &str = "<unknown>";
 
 impl KindCode for Autoscaler {
+    fn default(&self, version: &str, object: &mut Document) {
+        if version == "v1" {
+            convert::default_v1(object);
+        }
+    }
+
     fn cell(&self, word: &str, object: &Value, _now: SystemTime) -> CellValue {
         CellValue::text(match word {
             "reference" => {

@@ -42,6 +42,11 @@ impl KindCode for Job {
             return own_labels(object);
         }
         let (name, uid) = (object.name().to_owned(), object.uid().to_owned());
+        let given = object.get(&["spec", "template", "metadata", "labels"]);
+        // kube-apiserver copies labels that were all generated once it has stored the job: errors
+        // about them are those of the template alone.
+        let is_own = given.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
+            || ferrokube_apimachinery::name::label_value(&name).is_empty();
         for (labels, value) in [(NAME_LABELS, name), (UID_LABELS, uid.clone())] {
             for label in labels {
                 let path = ["spec", "template", "metadata", "labels", label];
@@ -54,7 +59,9 @@ impl KindCode for Job {
         if object.get(&path).is_none() {
             object.set(&path, uid);
         }
-        own_labels(object);
+        if is_own {
+            own_labels(object);
+        }
     }
 
     fn judged(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {

@@ -453,3 +453,21 @@ fn an_empty_namespace_of_parameters_is_given() {
     let found = made("ingressclasses.networking.k8s.io", "IngressClass", json!({ "spec": spec })).1;
     assert_eq!(found, ["Forbidden spec.parameters.namespace"]);
 }
+
+#[test]
+fn both_of_two_are_too_many_even_if_one_is_empty() {
+    let spec = json!({"selector": {}, "minAvailable": 1, "maxUnavailable": ""});
+    let errors =
+        made("poddisruptionbudgets.policy", "PodDisruptionBudget", json!({ "spec": spec })).1;
+    assert!(errors.contains(&"Invalid spec".to_owned()), "{errors:?}");
+    let errors = |source: Value| {
+        let spec = json!({"attacher": "a", "nodeName": "n", "source": source});
+        let name = "volumeattachments.storage.k8s.io";
+        made(name, "VolumeAttachment", json!({ "spec": spec })).1
+    };
+    let required = "Required spec.source.persistentVolumeName".to_owned();
+    assert!(errors(json!({"persistentVolumeName": ""})).contains(&required));
+    // The choice is judged before the name.
+    let both = errors(json!({"persistentVolumeName": "", "inlineVolumeSpec": {}}));
+    assert!(!both.contains(&required), "{both:?}");
+}

@@ -58,6 +58,23 @@ fn utilization(percent: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
+/// An object of v1 without metrics scales by its CPU utilization.
+pub(super) fn default_v1(object: &mut Document) {
+    let path = ["spec", UTILIZATION];
+    if !object.get(&["spec"]).is_some_and(Value::is_object)
+        || object.get(&path).is_some_and(|value| !value.is_null())
+    {
+        return;
+    }
+    let annotations = object.get(&["metadata", "annotations"]).and_then(Value::as_object);
+    let metrics = annotations
+        .and_then(|all| all.iter().find(|(key, _)| key.eq_ignore_ascii_case(METRICS)))
+        .and_then(|(_, text)| codec::read_value(text.as_str()?.as_bytes()).ok());
+    if list(metrics.as_ref()).is_empty() {
+        object.set(&path, DEFAULT_UTILIZATION);
+    }
+}
+
 /// From v1, in place.
 pub(super) fn to_v2(object: &mut Document) {
     // Zero is not written in v2.
@@ -117,6 +134,11 @@ pub(super) fn to_v1(object: &mut Document) {
     }
     let shown: Vec<Value> = current.iter().map(status_to_v1).collect();
     annotate(object, CURRENT, (!shown.is_empty()).then(|| Value::from(shown)));
+    let replicas = ["status", "currentReplicas"];
+    if object.get(&["status"]).is_some_and(Value::is_object) && object.get(&replicas).is_none() {
+        // Only v1 shows none.
+        object.set(&replicas, 0);
+    }
     let conditions = object.remove(&["status", "conditions"]);
     annotate(object, CONDITIONS, conditions.filter(|value| !list(Some(value)).is_empty()));
 }
