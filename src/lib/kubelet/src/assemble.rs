@@ -1,8 +1,8 @@
 //! Pods as the runtime's configurations.
 
 use crate::environment::{ContainerEnvironment, expanded};
-use crate::hooks;
 use crate::pod::NodePod;
+use crate::{hooks, host_ports};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
@@ -94,6 +94,7 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
         // A runtime refuses the name of the host's namespace.
         hostname: if is_on_host { String::new() } else { truncated(&pod.name) },
         log_directory: log_directory(logs, pod).display().to_string(),
+        port_mappings: host_ports::mappings(pod),
         labels: all_labels,
         annotations,
         linux: Some(cri::LinuxPodSandboxConfig {

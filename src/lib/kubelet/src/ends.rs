@@ -14,7 +14,7 @@ pub(crate) enum PodEnd {
     /// The node was short of something: it stays, as failed, with this message. [`Self::Deleted`] may
     /// follow.
     Evicted(String),
-    /// It was never let in, for what the node is short of: it stays, as failed. [`Self::Deleted`] may
+    /// It was never let in, for what the node lacks: it stays, as failed. [`Self::Deleted`] may
     /// follow.
     Refused,
 }

@@ -45,6 +45,7 @@ mod environment;
 mod eviction;
 mod fields;
 mod hooks;
+mod host_ports;
 mod kubelet;
 mod log_files;
 mod look;

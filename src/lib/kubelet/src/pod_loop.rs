@@ -6,6 +6,7 @@ use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
 use crate::ends::PodEnd;
 use crate::eviction::pressure::refusal;
+use crate::host_ports;
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::static_pods::read_directory;
@@ -204,9 +205,13 @@ impl PodLoop {
             self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
         }
         for pod in &desired.wanted {
-            // The pod of before, or this one, is still ending: paths and names are its own.
+            // The pod of before, or this one, is still ending: paths, names and ports are its own.
             let name = pod.full_name();
+            let has_ports = |other: &EndingTask| {
+                other.pod.pod.as_ref().is_some_and(|other| host_ports::conflict(pod, other))
+            };
             let is_ending = self.ending.contains_key(&pod.uid)
+                || self.ending.values().any(has_ports)
                 || current.iter().any(|(uid, other)| *uid != pod.uid && other.full_name == name);
             if self.has_ended(pod) || is_ending || self.workers.contains_key(&pod.uid) {
                 continue;
@@ -230,16 +235,32 @@ impl PodLoop {
         true
     }
 
-    /// Whether a new pod is not let in for what the node is short of; shows that.
+    /// Whether a new pod is not let in for what the node lacks; shows that.
     fn is_refused(&self, pod: &NodePod) -> bool {
         let pressure = *self.node.pressure.lock();
-        let Some(message) = refusal(pod, pressure) else { return false };
+        let (reason, message) = match refusal(pod, pressure) {
+            Some(message) => ("Evicted", message),
+            None if self.has_taken_ports(pod) => {
+                (host_ports::TAKEN.0, host_ports::TAKEN.1.to_owned())
+            }
+            None => return false,
+        };
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "pod refused");
-        self.node.warn(pod, "Evicted", message.clone());
-        self.node.statuses.reject(pod.identity(), pod.context(), "Evicted", &message);
+        self.node.warn(pod, reason, message.clone());
+        self.node.statuses.reject(pod.identity(), pod.context(), reason, &message);
         self.node.ends.begin(&pod.uid, PodEnd::Refused);
         self.node.ends.over(&pod.uid);
         true
+    }
+
+    /// Whether a pod that has not finished has a port of the node that this one wants.
+    fn has_taken_ports(&self, pod: &NodePod) -> bool {
+        let has_finished = |other: &NodePod| {
+            let phase = self.node.statuses.of(&other.uid).and_then(|status| status.phase);
+            matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
+        };
+        let active = self.node.active.lock();
+        active.values().any(|other| host_ports::conflict(pod, other) && !has_finished(other))
     }
 
     /// Notes which pods have ended.

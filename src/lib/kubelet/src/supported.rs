@@ -92,7 +92,7 @@ const PROBE: &[&str] = &[
     "timeoutSeconds",
 ];
 const RESOURCES: &[&str] = &["limits", "requests"];
-const PORT: &[&str] = &["containerPort", "name", "protocol"];
+const PORT: &[&str] = &["containerPort", "hostIP", "hostPort", "name", "protocol"];
 
 /// Paths of fields in a pod that are not implemented, each as it is in the file.
 pub(crate) fn unsupported(pod: &Value) -> Vec<String> {

@@ -193,3 +193,31 @@ async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
     assert!(node.runs("a") && !node.node.pressure.lock().disk);
     assert!(!node.events.0.lock().iter().any(|(_, reason)| *reason == "Evicted"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_port_of_the_node_is_of_one_pod_at_a_time() {
+    let with_port = |name: &str| {
+        let mut made = pod(name, None);
+        let port = json!([{"containerPort": 80, "hostPort": 8080}]);
+        made.spec.as_mut().unwrap().containers[0].ports = serde_json::from_value(port).unwrap();
+        made
+    };
+    let (first, second) = (with_port("first"), with_port("second"));
+    let node = ShortNode::new(vec![first.clone()]);
+    node.until(|node| node.runs("first")).await;
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+    node.pods.set([first, second]);
+    let refused = |node: &ShortNode| node.status("second").reason.as_deref() == Some("NodePorts");
+    node.until(refused).await;
+    assert_eq!(
+        node.status("second").message.as_deref(),
+        Some(
+            "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the \
+             requested pod ports"
+        )
+    );
+    assert!(node.runs("first") && !node.runs("second"));
+    // Free again when the first has gone.
+    node.pods.set([with_port("third")]);
+    node.until(|node| node.runs("third")).await;
+}
