@@ -4,6 +4,7 @@
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, Client, Cluster, Launch};
 use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -145,8 +146,9 @@ async fn a_budget_limits_evictions() {
 /// The rows of a Table.
 async fn rows(admin: &Client, path: &str) -> Value {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let request = admin.request(Method::GET, path).header("accept", TABLE);
-    let answer = admin.send(request).await.unwrap();
+    // Replaces the client's own.
+    let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(TABLE))]);
+    let answer = admin.send(admin.request(Method::GET, path).headers(accept)).await.unwrap();
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     answer.body["rows"].clone()
 }
@@ -166,11 +168,12 @@ async fn tables_show_what_is_stored() {
     };
     create(&admin, &path("v2"), autoscaler).await;
     let targets = "cpu: <unknown>/50%, memory: <unknown>/1Mi";
-    for place in [path("v1"), path("v2"), format!("{}/h", path("v1"))] {
+    for place in [path("v1"), path("v2"), format!("{}/h", path("v2"))] {
         let rows = rows(&admin, &place).await;
         assert_eq!(rows[0]["cells"][2], targets, "{place}: {rows}");
         // What v1 keeps in annotations is none of the stored object's.
-        assert_eq!(rows[0]["object"]["metadata"]["annotations"], Value::Null, "{place}");
+        let annotations = &rows[0]["object"]["metadata"]["annotations"];
+        assert_eq!(annotations.get("autoscaling.alpha.kubernetes.io/metrics"), None, "{place}");
     }
     let whole = rows(&admin, &format!("{}?includeObject=Object", path("v1"))).await;
     assert_eq!(whole[0]["object"]["apiVersion"], "autoscaling/v1");
@@ -196,6 +199,39 @@ async fn tables_show_what_is_stored() {
     let message = "no preferred addresses found; known addresses: []";
     assert_eq!((log.status, log.body.get("reason")), (500, None), "{}", log.text);
     assert_eq!(log.body["message"], message);
+}
+
+/// v1 shows the CPU utilization apart from the other metrics, so it cannot tell their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_in_a_version_without_the_order_writes_that_versions_order() {
+    let (_cluster, admin) = start();
+    let metric = |name: &str, target: Value| json!({"type": "Resource", "resource": {"name": name, "target": target}});
+    let cpu = metric("cpu", json!({"type": "Utilization", "averageUtilization": 50}));
+    let memory = metric("memory", json!({"type": "AverageValue", "averageValue": "1Mi"}));
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+    };
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 3, "metrics": [cpu, memory]},
+    });
+    create(&admin, &path("v2"), autoscaler).await;
+    let (old, new) = (format!("{}/h", path("v1")), format!("{}/h", path("v2")));
+    for _ in 0..2 {
+        let shown = admin.get(&old).await.unwrap().body;
+        let updated = admin.put(&old, &shown).await.unwrap();
+        assert_eq!(updated.status, 200, "{}", updated.text);
+        let stored = admin.get(&new).await.unwrap().body;
+        assert_eq!(stored["spec"]["metrics"], json!([memory, cpu]));
+        assert_eq!(
+            stored["metadata"]["resourceVersion"],
+            updated.body["metadata"]["resourceVersion"]
+        );
+    }
+    let before = admin.get(&old).await.unwrap().body;
+    let again = admin.put(&old, &before).await.unwrap().body;
+    let version = "resourceVersion";
+    assert_eq!(again["metadata"][version], before["metadata"][version], "nothing changed");
 }
 
 /// Annotations that kube-apiserver's internal types have as numbers.

@@ -112,7 +112,7 @@ pub struct ConvertedObject {
 }
 
 /// The object in the storage version: itself, or a converted copy.
-fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
+pub(crate) fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
     let definition = &served.definition;
     let gvk = definition.gvk(definition.storage_version);
     let mut stored = Cow::Borrowed(object);
