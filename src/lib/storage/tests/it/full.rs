@@ -192,3 +192,25 @@ fn fault_07_a_put_without_space_fails_alone() {
         store.close().await;
     });
 }
+
+/// Replaces an object by one of the same length on a full disk of which every byte is live.
+async fn replaced(len: usize) {
+    let disk = SimDisk::default();
+    disk.set_capacity(Some(128 << 10));
+    let store = open_with(&disk, Rewrites::Inline);
+    let mut model = Model::default();
+    done(&store, &mut model, create(&object("large"), &"v".repeat(len))).await;
+    fill(&store, &mut model, &"s".repeat(700)).await;
+    disk.set_capacity(Some(disk.used()));
+    done(&store, &mut model, write(&object("large"), &"w".repeat(len))).await;
+    store.close().await;
+    check_store(&open_with(&disk, Rewrites::Inline), &model).await;
+}
+
+/// The ballast is enough for 6 KiB here, and there is nothing to reclaim.
+#[test]
+fn fault_07_a_write_larger_than_the_ballast_uses_what_the_spare_file_does_not_need() {
+    for len in [4 << 10, 8 << 10, 10 << 10] {
+        block_on(replaced(len));
+    }
+}
