@@ -21,10 +21,16 @@ fn parts(clock: &Arc<ManualClock>) -> Environment {
     Environment { clock: clock.clone(), limits, ..Environment::default() }
 }
 
-async fn until(store: &Store, condition: impl Fn(&ferrokube_storage::Stats) -> bool) {
+/// Lets time pass without writes. More than once: the rest may begin after the clock was advanced.
+async fn until_at_rest(
+    store: &Store,
+    clock: &ManualClock,
+    condition: impl Fn(&ferrokube_storage::Stats) -> bool,
+) {
     let begun = std::time::Instant::now();
     while !condition(&store.stats()) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", store.stats());
+        clock.advance(Duration::from_secs(6));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -42,8 +48,7 @@ fn history_shrinks_when_nothing_happens_and_is_read_from_the_journal() {
             commit(&store, delete(&key)).await.unwrap();
         }
         assert!(store.stats().history_bytes > 4 * QUIET, "young events stay: {:?}", store.stats());
-        clock.advance(Duration::from_secs(6));
-        until(&store, |stats| stats.history_bytes <= QUIET).await;
+        until_at_rest(&store, &clock, |stats| stats.history_bytes <= QUIET).await;
         let mut cursor = store.watch(&Prefix::new("configmaps").unwrap(), Revision(0)).unwrap();
         let mut seen = 0;
         while seen < 400 {
@@ -107,14 +112,13 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
             commit(&store, create(key, &"x".repeat(1000))).await.unwrap();
         }
         let stored = store.stats().journal_bytes;
-        clock.advance(Duration::from_secs(6));
-        until(&store, |stats| stats.history_bytes < 200_000).await;
+        until_at_rest(&store, &clock, |stats| stats.history_bytes < 200_000).await;
         assert!(store.stats().journal_bytes >= stored, "what is present stays");
         for key in &keys {
             commit(&store, delete(key)).await.unwrap();
         }
-        clock.advance(Duration::from_secs(6));
-        until(&store, |stats| stats.journal_bytes < 64 << 10 && stats.rewrites > 0).await;
+        until_at_rest(&store, &clock, |stats| stats.journal_bytes < 64 << 10 && stats.rewrites > 0)
+            .await;
         commit(&store, create(&keys[0], "again")).await.unwrap();
         let revision = store.revision();
         store.close().await;
