@@ -6,13 +6,11 @@ use crate::held::Holdings;
 use crate::slow_client::{CountedChunk, STREAM_BYTES, UnsentBytes, Wait, Waits};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
-use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Counts a connection's requests.
 #[derive(Debug, Default)]
@@ -28,8 +26,6 @@ pub(crate) struct Activity {
     upgraded: AtomicBool,
     /// The head of its next request is large.
     large_head: AtomicBool,
-    /// While the connection is polled in the lobby.
-    lobby: Mutex<Option<OwnedSemaphorePermit>>,
     /// What waits for the client.
     waits: Arc<Waits>,
 }
@@ -59,17 +55,6 @@ impl Activity {
     /// connection was not in the lobby before.
     pub(crate) fn note_large_head(&self) -> bool {
         !self.is_in_lobby() && !self.large_head.swap(true, Ordering::Relaxed)
-    }
-
-    /// Keeps a permit of the lobby for a poll: until [`Self::leave_lobby`], or a request begins, which
-    /// may compute for long.
-    pub(crate) fn enter_lobby(&self, permit: Option<OwnedSemaphorePermit>) {
-        *self.lobby.lock() = permit;
-    }
-
-    /// Returns the permit.
-    pub(crate) fn leave_lobby(&self) {
-        self.lobby.lock().take();
     }
 
     /// Whether the connection is no longer HTTP.
@@ -129,9 +114,6 @@ impl Activity {
 
     /// Counts a request until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
-        if self.is_in_lobby() {
-            self.leave_lobby();
-        }
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.large_head.store(false, Ordering::Relaxed);
         self.waits.hold(REQUEST_BYTES);

@@ -10,7 +10,7 @@ use crate::handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 use crate::head_timeout::HeadGuard;
 use crate::heads::Heads;
 use crate::limits::ListenerLimits;
-use crate::lobby::InLobby;
+use crate::lobby::{InLobby, Lobby};
 use crate::peer::PeerChain;
 use crate::plain;
 use crate::shutdown::Shutdown;
@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -47,8 +47,7 @@ pub(crate) struct ListenerState {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<ListenerStats>,
-    /// See [`LOBBY_POLLS`](crate::lobby::LOBBY_POLLS).
-    pub(crate) lobby: Arc<Semaphore>,
+    pub(crate) lobby: Lobby,
     /// Bytes of unfinished heads.
     pub(crate) heads: Arc<Heads>,
 }
@@ -60,9 +59,9 @@ pub(crate) fn serve(
     address: SocketAddr,
 ) -> impl Future<Output = ()> + Send {
     let activity = Activity::new(shared.stats.held.clone());
-    let lobby = Arc::clone(&shared.lobby);
+    let lobby = shared.lobby;
     let connection = connection(shared, socket, address, Arc::clone(&activity));
-    InLobby::new(&lobby, activity, connection)
+    InLobby::new(lobby, activity, connection)
 }
 
 async fn connection(
@@ -149,7 +148,7 @@ fn requests<'a>(
         activity: Arc::clone(activity),
         close: Arc::clone(&close),
     };
-    let stream = DrainedStream(stream);
+    let stream = DrainedStream::new(stream);
     let ending = Closing { shared, activity: Arc::clone(activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
@@ -397,6 +396,11 @@ impl Future for HandlerFuture {
         let Some(in_flight) = &mut this.in_flight else {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
+        if Lobby::is_here() {
+            // A request may compute for long, and has left the lobby.
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let polled = match &mut this.answer {
             // Not polled again after a panic. What is behind a lock is consistent at each step.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),

@@ -1,134 +1,202 @@
 //! The lobby: connections without a first request, or with an unfinished large head; nobody is
-//! known to use them yet. A few are polled at a time. The others wait in a queue of their own
-//! instead of the runtime's, where a burst of a thousand would delay every request by the sum of
-//! their handshakes.
+//! known to use them yet. Threads of its own poll them, at a low priority: in the runtime, a burst
+//! of a thousand handshakes would delay every request by the sum of them, and at the same priority
+//! its threads would compete with the runtime's.
 
 use crate::activity::Activity;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
 
 /// Connections that are polled at a time (up to 0.5 ms each).
-pub(crate) const LOBBY_POLLS: usize = 2;
+const LOBBY_THREADS: usize = 2;
+/// Added to the `nice` value of these threads: they get half the time of a worker on the same core.
+/// More would keep new connections waiting on a busy machine.
+const LOBBY_NICE: i32 = 3;
 
-/// Polls a connection, with a permit as long as it [is in the lobby](Activity::is_in_lobby).
-pub(crate) struct InLobby<F> {
-    lobby: Arc<Semaphore>,
+thread_local! {
+    static IS_LOBBY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The threads that poll the lobbies of all listeners.
+#[derive(Clone, Copy)]
+pub(crate) struct Lobby(&'static Runtime);
+
+impl Lobby {
+    pub(crate) fn open() -> io::Result<Self> {
+        static THREADS: Mutex<Option<&'static Runtime>> = Mutex::new(None);
+        let mut opened = THREADS.lock();
+        if let Some(threads) = *opened {
+            return Ok(Self(threads));
+        }
+        let threads = Builder::new_multi_thread()
+            .worker_threads(LOBBY_THREADS)
+            .thread_name("lobby")
+            .on_thread_start(|| {
+                IS_LOBBY.set(true);
+                // Best effort: handshakes compete with requests without it. Linux has priorities
+                // of threads, not of processes.
+                #[cfg(target_os = "linux")]
+                let _ = rustix::process::nice(LOBBY_NICE);
+            })
+            .build()?;
+        Ok(Self(opened.insert(Box::leak(Box::new(threads)))))
+    }
+
+    /// Whether the current thread polls connections of the lobby.
+    pub(crate) fn is_here() -> bool {
+        IS_LOBBY.get()
+    }
+}
+
+/// Polls a connection, off the runtime as long as it [is in the lobby](Activity::is_in_lobby).
+pub(crate) struct InLobby<F: Future> {
+    lobby: Lobby,
     activity: Arc<Activity>,
-    waiting: Option<Pin<Box<dyn Future<Output = Permit> + Send>>>,
-    connection: Pin<Box<F>>,
+    connection: Arc<Polled<F>>,
+    /// While it is in the lobby: resolves when it leaves, or with its output.
+    visit: Option<JoinHandle<Option<F::Output>>>,
 }
 
-/// `None` is never: the semaphore stays open.
-type Permit = Option<OwnedSemaphorePermit>;
+/// A connection; `None` after the end. Dropping it waits for a poll in the lobby.
+type Polled<F> = Mutex<Option<Pin<Box<F>>>>;
 
-impl<F> InLobby<F> {
-    pub(crate) fn new(lobby: &Arc<Semaphore>, activity: Arc<Activity>, connection: F) -> Self {
-        let (lobby, connection) = (Arc::clone(lobby), Box::pin(connection));
-        Self { lobby, activity, waiting: None, connection }
+impl<F> InLobby<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    pub(crate) fn new(lobby: Lobby, activity: Arc<Activity>, connection: F) -> Self {
+        let connection = Arc::new(Mutex::new(Some(Box::pin(connection))));
+        Self { lobby, activity, connection, visit: None }
     }
 
-    fn poll_permit(&mut self, task: &mut Context<'_>) -> Poll<Permit> {
-        let lobby = Arc::clone(&self.lobby);
-        let waiting = match &mut self.waiting {
-            Some(waiting) => waiting,
-            None => match Arc::clone(&lobby).try_acquire_owned() {
-                Ok(permit) => return Poll::Ready(Some(permit)),
-                Err(_) => self.waiting.insert(Box::pin(async { lobby.acquire_owned().await.ok() })),
-            },
-        };
-        let permit = ready!(waiting.as_mut().poll(task));
-        self.waiting = None;
-        Poll::Ready(permit)
+    fn enter(&self) -> JoinHandle<Option<F::Output>> {
+        let (activity, connection) = (Arc::clone(&self.activity), Arc::clone(&self.connection));
+        // Its tasks and timers are the runtime's.
+        let runtime = Handle::current();
+        self.lobby.0.spawn(poll_fn(move |task| {
+            let mut held = connection.lock();
+            let Some(connection) = held.as_mut() else { return Poll::Ready(None) };
+            let _entered = runtime.enter();
+            match connection.as_mut().poll(task) {
+                Poll::Ready(output) => {
+                    *held = None;
+                    Poll::Ready(Some(output))
+                }
+                Poll::Pending if activity.is_in_lobby() => Poll::Pending,
+                Poll::Pending => Poll::Ready(None),
+            }
+        }))
     }
 }
 
-impl<F: Future> Future for InLobby<F> {
+impl<F> Future for InLobby<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
-        if !self.activity.is_in_lobby() {
-            return self.connection.as_mut().poll(task);
+        loop {
+            if let Some(visit) = &mut self.visit {
+                let left = ready!(Pin::new(visit).poll(task));
+                self.visit = None;
+                match left {
+                    Ok(Some(output)) => return Poll::Ready(output),
+                    Ok(None) => {}
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                }
+            }
+            if !self.activity.is_in_lobby() {
+                let mut held = self.connection.lock();
+                let connection = held.as_mut().expect("polled until its end");
+                return connection.as_mut().poll(task);
+            }
+            self.visit = Some(self.enter());
         }
-        let permit = ready!(self.poll_permit(task));
-        self.activity.enter_lobby(permit);
-        // Also if the poll panics.
-        let _left = LeftLobby(Arc::clone(&self.activity));
-        self.connection.as_mut().poll(task)
     }
 }
 
-/// Returns the permit when the poll ends.
-struct LeftLobby(Arc<Activity>);
-
-impl Drop for LeftLobby {
+impl<F: Future> Drop for InLobby<F> {
     fn drop(&mut self) {
-        self.0.leave_lobby();
+        self.connection.lock().take();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
-    use std::task::Waker;
+    use crate::held::Holdings;
+    use std::time::Duration;
 
-    #[test]
-    fn fault_38_connections_without_a_request_are_polled_a_few_at_a_time() {
-        let lobby = Arc::new(Semaphore::new(LOBBY_POLLS));
-        let polls = Cell::new(0);
-        let poll = |connection: Pin<&mut dyn Future<Output = ()>>| {
-            let before = polls.get();
-            let _ = connection.poll(&mut Context::from_waker(Waker::noop()));
-            polls.get() > before
-        };
-        let activities: Vec<Arc<Activity>> =
-            std::iter::repeat_with(|| Activity::new(crate::held::Holdings::new(0)))
-                .take(3)
-                .collect();
-        let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = activities
-            .iter()
-            .map(|activity| {
-                let polled = std::future::poll_fn(|_| {
-                    polls.set(polls.get() + 1);
-                    Poll::Pending
-                });
-                Box::pin(InLobby::new(&lobby, Arc::clone(activity), polled)) as _
-            })
-            .collect();
-        let held: Vec<_> =
-            (0..LOBBY_POLLS).map(|_| Arc::clone(&lobby).try_acquire_owned()).collect();
-        assert!(!all.iter_mut().any(|it| poll(it.as_mut())), "all permits are taken");
-        drop(held);
-        assert!(!poll(all[2].as_mut()), "others wait for longer");
-        assert!(poll(all[0].as_mut()) && poll(all[1].as_mut()), "each leaves its permit at once");
-        assert!(poll(all[2].as_mut()));
-        assert_eq!(lobby.available_permits(), LOBBY_POLLS);
-
-        let held: Vec<_> =
-            (0..LOBBY_POLLS).map(|_| Arc::clone(&lobby).try_acquire_owned()).collect();
-        let request = activities[0].begin();
-        assert!(poll(all[0].as_mut()), "it has a request");
-        drop(request);
-        assert!(activities[0].note_large_head() && !activities[0].note_large_head());
-        assert!(!poll(all[0].as_mut()), "nobody knows whose head that is");
-        let _request = activities[0].begin();
-        drop(held);
-        assert!(poll(all[0].as_mut()));
+    fn new_activity() -> Arc<Activity> {
+        Activity::new(Holdings::new(0))
     }
 
-    /// A request may compute for long in the poll in which it begins.
-    #[test]
-    fn fault_38_a_request_keeps_no_permit_of_the_lobby() {
-        let lobby = Arc::new(Semaphore::new(1));
-        let activity = Activity::new(crate::held::Holdings::new(0));
-        let connection = async {
-            assert_eq!(lobby.available_permits(), 0);
-            let _request = activity.begin();
-            assert_eq!(lobby.available_permits(), 1);
+    #[tokio::test]
+    async fn fault_38_connections_without_a_request_are_polled_by_threads_of_the_lobby() {
+        let activity = new_activity();
+        let polled = Arc::clone(&activity);
+        let connection = async move {
+            let mut sites = vec![Lobby::is_here()];
+            // The lobby has no timers.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            sites.push(Lobby::is_here());
+            sites.push(
+                tokio::spawn(async { Lobby::is_here() }).await.expect("a task of the runtime"),
+            );
+            let request = polled.begin();
+            tokio::task::yield_now().await;
+            sites.push(Lobby::is_here());
+            drop(request);
+            tokio::task::yield_now().await;
+            sites.push(Lobby::is_here());
+            assert!(polled.note_large_head() && !polled.note_large_head());
+            tokio::task::yield_now().await;
+            sites.push(Lobby::is_here());
+            let _request = polled.begin();
+            tokio::task::yield_now().await;
+            sites.push(Lobby::is_here());
+            sites
         };
-        let mut polled = std::pin::pin!(InLobby::new(&lobby, Arc::clone(&activity), connection));
-        assert!(polled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        let lobby = Lobby::open().expect("threads start");
+        let sites = InLobby::new(lobby, activity, connection).await;
+        assert_eq!(sites, [true, true, false, false, false, true, false]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn fault_38_threads_of_the_lobby_have_a_low_priority() {
+        let nice = || rustix::process::getpriority_process(None).expect("has a priority");
+        let lobby = Lobby::open().expect("threads start");
+        let polled = InLobby::new(lobby, new_activity(), async move { nice() }).await;
+        assert_eq!(polled, (nice() + LOBBY_NICE).min(19));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_connection_has_ended() {
+        let owned = Arc::new(());
+        let held = Arc::clone(&owned);
+        let lobby = Lobby::open().expect("threads start");
+        let mut connection = InLobby::new(lobby, new_activity(), async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        assert!(futures::poll!(&mut connection).is_pending());
+        drop(connection);
+        assert_eq!(Arc::strong_count(&owned), 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_the_lobby_is_the_connections() {
+        let lobby = Lobby::open().expect("threads start");
+        let connection = InLobby::new(lobby, new_activity(), async { panic!("of a test") });
+        assert!(tokio::spawn(connection).await.expect_err("panics").is_panic());
     }
 }

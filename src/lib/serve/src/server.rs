@@ -6,7 +6,7 @@ use crate::handler::Handler;
 use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::limits::ListenerLimits;
-use crate::lobby::LOBBY_POLLS;
+use crate::lobby::Lobby;
 use crate::shutdown::Shutdown;
 use crate::stats::ListenerStats;
 use crate::tls::{Tls, TlsError};
@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Why a listener cannot start.
@@ -30,6 +29,9 @@ pub enum ServerError {
         /// The system's error.
         source: io::Error,
     },
+    /// No threads for new connections.
+    #[error("cannot start threads for new connections")]
+    Threads(#[source] io::Error),
     /// The certificate or key cannot be used.
     #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
@@ -42,6 +44,7 @@ pub struct Server {
     tls: Tls,
     limits: ListenerLimits,
     stats: Arc<ListenerStats>,
+    lobby: Lobby,
 }
 
 impl Server {
@@ -59,7 +62,8 @@ impl Server {
         let address = listener.local_addr().map_err(refused)?;
         let stats =
             ListenerStats { held: Holdings::new(limits.held_bytes), ..ListenerStats::default() };
-        Ok(Self { listener, address, tls, limits, stats: Arc::new(stats) })
+        let lobby = Lobby::open().map_err(ServerError::Threads)?;
+        Ok(Self { listener, address, tls, limits, stats: Arc::new(stats), lobby })
     }
 
     /// With the actual port.
@@ -78,10 +82,9 @@ impl Server {
     ///
     /// Returns the number of connections cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
-        let Self { listener, tls, limits, stats, .. } = self;
+        let Self { listener, tls, limits, stats, lobby, .. } = self;
         let drain = limits.drain;
         let gate = ConnectionGate::new(limits.connections, Arc::clone(&stats));
-        let lobby = Arc::new(Semaphore::new(LOBBY_POLLS));
         let heads = Heads::new(limits.unfinished_bytes);
         let shared = Arc::new(ListenerState {
             tls,

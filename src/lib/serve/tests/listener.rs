@@ -26,6 +26,16 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
     assert_eq!(text(setup.http2().await.0.send_request(get("/")).await.unwrap()).await, "HTTP/2.0");
 }
 
+/// A request may compute for long.
+#[tokio::test]
+async fn fault_38_the_first_request_of_a_connection_runs_outside_the_lobby() {
+    let setup = setup(ListenerLimits::default());
+    let answer = setup.http1(None).await.send_request(get("/thread")).await.unwrap();
+    let (http1, other) = (text(answer).await, setup.http2().await.0.send_request(get("/thread")));
+    let http2 = text(other.await.unwrap()).await;
+    assert!(http1 != "lobby" && http2 != "lobby", "{http1}, {http2}");
+}
+
 #[tokio::test]
 async fn referenced_bytes_arrive_on_both_protocols_even_if_read_slowly() {
     let setup = setup(ListenerLimits::default());

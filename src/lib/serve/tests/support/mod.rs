@@ -66,6 +66,9 @@ impl TestHandler {
                 tokio::task::yield_now().await;
                 panic!("expected")
             }
+            "/thread" => {
+                Response::new(full(std::thread::current().name().unwrap_or_default().to_owned()))
+            }
             "/peer" => Response::new(full(format!(
                 "{} {} {}",
                 usize::from(peer.certificate.is_some()),
