@@ -12,6 +12,7 @@ pub use stream::YamlStream;
 use crate::document::Value;
 use crate::heap;
 use crate::json::{self, DecodeError, Decoded, DecodedValue};
+use crate::work;
 
 /// Decodes the first document of a YAML stream as an object, with YAML 1.1 booleans as in Go's
 /// reader.
@@ -84,10 +85,20 @@ fn text(body: &[u8]) -> Result<&str, DecodeError> {
         DecodeError::Syntax(format!("not UTF-8 at byte {}", error.valid_up_to()))
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    match text.bytes().position(|byte| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f)) {
-        Some(_) => Err(DecodeError::Syntax("control characters are not allowed".to_owned())),
-        None => Ok(text),
+    match text.as_bytes().chunks(CHECKED).any(has_control) {
+        true => Err(DecodeError::Syntax("control characters are not allowed".to_owned())),
+        false => Ok(text),
     }
+}
+
+/// Bytes that are checked for control characters at a time: a few microseconds.
+const CHECKED: usize = 16 * 1024;
+
+/// Looks at each byte, which compiles to vector instructions.
+fn has_control(chunk: &[u8]) -> bool {
+    work::breathe();
+    let is_control = |byte: u8| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f);
+    chunk.iter().fold(0, |found, byte| found | u8::from(is_control(*byte))) > 0
 }
 
 #[cfg(test)]

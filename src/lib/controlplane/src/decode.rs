@@ -381,12 +381,18 @@ pub(crate) async fn take_body(
         flow::hold_body(held);
         bytes = read;
         if bytes.len() > UNCOUNTED_BODY {
+            if bytes.len() > INLINE_BOUND {
+                leave_worker_or_reject(caller()).await?;
+            }
             state.flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
     state.flow.take_seat(&request.user().name).await?;
     Ok(bytes)
 }
+
+/// Bodies up to this length are counted on the worker: up to 0.2 ms.
+const INLINE_BOUND: usize = 256 * 1024;
 
 /// Upper bound of the decoded size.
 fn bound(form: Form, body: &[u8]) -> usize {

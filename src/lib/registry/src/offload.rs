@@ -41,7 +41,7 @@ const MAX_WAITING: usize = 256;
 const SLOT_TIME: Duration = Duration::from_millis(1);
 /// Computations that wait between their parts, each with its thread and memory; more compute to
 /// their end.
-const MAX_GIVING_WAY: usize = 2;
+const MAX_GIVING_WAY: usize = 1;
 /// How long one waits: longer only if all slots wait for what it holds.
 const GIVING_WAY: Duration = Duration::from_secs(1);
 /// Caller number of the server's own work, and of work shared by all callers.
