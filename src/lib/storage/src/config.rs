@@ -45,7 +45,7 @@ impl Config {
     pub fn embedded(directory: impl Into<PathBuf>) -> Self {
         Self {
             engine: Engine::Embedded(directory.into()),
-            history_bytes: 32 << 20,
+            history_bytes: 16 << 20,
             origin: None,
             must_exist: false,
         }
