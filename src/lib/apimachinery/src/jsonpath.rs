@@ -309,7 +309,8 @@ mod tests {
     fn fault_41_a_union_of_many_parts_finds_no_more_than_any_step() {
         let object = json!({"l": vec![0; 20_000]});
         let path = JsonPath::parse(&format!(".l[{}]", vec!["*"; 4_000].join(","))).unwrap();
-        assert!(path.find(&object, &mut { MAX_NODES }).len() <= MAX_NODES);
+        let found = path.find(&object, &mut { MAX_NODES }).len();
+        assert!((1..=MAX_NODES).contains(&found), "{found}");
     }
 
     #[test]

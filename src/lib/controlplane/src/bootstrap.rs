@@ -77,7 +77,7 @@ pub(crate) async fn run(
                     tracing::warn!(
                         step = name,
                         why,
-                        "a bootstrap step waits for the storage: retrying"
+                        "storage unavailable, retrying bootstrap step"
                     );
                 }
                 health.step_waits(position, why);
@@ -108,7 +108,7 @@ pub(crate) async fn namespaces(registry: &Registry) -> Result<(), StepError> {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let namespace = Document::from_value(namespace).expect("an object literal");
         match client.create("", namespace).await {
-            Ok(_) => tracing::info!(k8s.namespace = name, "made a namespace"),
+            Ok(_) => tracing::info!(k8s.namespace = name, "created namespace"),
             Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
             Err(failure) => {
                 let message = format!("cannot make namespace {name}: {failure}");

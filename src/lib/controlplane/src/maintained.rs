@@ -56,7 +56,11 @@ async fn ensure(client: &Local, wanted: &MaintainedObject) -> Result<(), Failure
     };
     match written {
         Ok(_) => {
-            tracing::info!(k8s.name = name, kind = wanted.object.kind(), "wrote a default object");
+            tracing::info!(
+                k8s.name = name,
+                kind = wanted.object.kind(),
+                "created or updated default object"
+            );
             Ok(())
         }
         // A concurrent write; the next check sees its result.

@@ -4,6 +4,7 @@ use super::special::{Special, duration_text, parse_duration};
 use super::table::{Cardinality, FieldType};
 use super::*;
 use crate::document::{Map, json};
+use crate::json::MAX_DEPTH;
 use crate::json::tests::any_value;
 use base64::Engine as _;
 use proptest::prelude::*;
@@ -203,14 +204,22 @@ fn fault_35_depth_is_bounded() {
         })
     };
     assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &nested(100))).is_ok());
-    assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &nested(2_000))).is_err());
-    let mut deep = Vec::new();
-    wire::put_nested::<()>(&mut deep, 8, |out| {
-        wire::put_bytes(out, 1, format!("{}{}", "[".repeat(400), "]".repeat(400)).as_bytes());
-        Ok(())
-    })
-    .expect("writes");
-    assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &deep)).is_ok());
+    let why = |read: Result<_, ProtobufError>| read.map(|_| ()).expect_err("too deep").to_string();
+    let refused = MESSAGES.read(SCHEMA, &envelope("v1", "A", &nested(2_000)));
+    assert_eq!(why(refused), "messages nest too deep");
+    // A default: JSON in a field.
+    let json = |levels: usize| {
+        let mut deep = Vec::new();
+        wire::put_nested::<()>(&mut deep, 8, |out| {
+            let text = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+            wire::put_bytes(out, 1, text.as_bytes());
+            Ok(())
+        })
+        .expect("writes");
+        MESSAGES.read(SCHEMA, &envelope("v1", "A", &deep))
+    };
+    assert!(json(400).is_ok());
+    assert_eq!(why(json(MAX_DEPTH + 1)), "the body nests deeper than 512");
 }
 
 #[test]
