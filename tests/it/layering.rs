@@ -288,3 +288,25 @@ fn the_function_tables_of_cel_are_independent() {
     assert!(files > 10, "only {files} files");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// docs/dependencies.md says what each linked library is for.
+#[test]
+fn the_document_of_dependencies_names_each_of_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let document = fs::read_to_string(root.join("docs/dependencies.md")).unwrap();
+    let used = document.split("## Ours").next().unwrap();
+    let is_part = |char: char| char.is_alphanumeric() || matches!(char, '-' | '_');
+    let named: BTreeSet<&str> = used.split(|char| !is_part(char)).collect();
+    let linked: Vec<&str> = manifest
+        .lines()
+        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = ").map(|(name, _)| name))
+        .filter(|name| !name.starts_with("ferrokube-"))
+        .collect();
+    assert!(linked.len() > 50, "{linked:?}");
+    let missing: Vec<_> = linked.into_iter().filter(|name| !named.contains(name)).collect();
+    assert!(missing.is_empty(), "not in docs/dependencies.md: {missing:?}");
+}
