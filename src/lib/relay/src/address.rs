@@ -15,7 +15,12 @@ pub fn is_allowed(address: IpAddr) -> bool {
         }
         IpAddr::V6(v6) => match embedded(v6) {
             Some(v4) => is_allowed(v4),
-            None => !(v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local()),
+            None => {
+                !(v6.is_unspecified()
+                    || v6.is_multicast()
+                    || v6.is_unicast_link_local()
+                    || v6 == AWS_METADATA)
+            }
         },
     }
 }
@@ -29,12 +34,22 @@ pub fn is_global(address: IpAddr) -> bool {
     is_allowed(address) && !is_loopback
 }
 
-/// The IPv4 address in an IPv6 one: mapped, or of a translator (RFC 6052).
+/// The metadata service of AWS over IPv6, which is no link's address.
+const AWS_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// The IPv4 address in an IPv6 one: mapped, compatible (RFC 4291), of 6to4 (RFC 3056), or of a
+/// translator (RFC 6052).
 fn embedded(address: Ipv6Addr) -> Option<IpAddr> {
-    if let Some(v4) = address.to_ipv4_mapped() {
+    if address.is_unspecified() || address.is_loopback() {
+        return None;
+    }
+    if let Some(v4) = address.to_ipv4() {
         return Some(v4.into());
     }
     let octets = address.octets();
+    if octets[..2] == [0x20, 0x02] {
+        return Some(<[u8; 4]>::try_from(&octets[2..6]).expect("4 of 16").into());
+    }
     let is_translated = octets[..12] == [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
     is_translated.then(|| <[u8; 4]>::try_from(&octets[12..]).expect("4 of 16").into())
 }
@@ -56,6 +71,9 @@ mod tests {
             "ff02::1",
             "::ffff:169.254.169.254",
             "64:ff9b::a9fe:a9fe",
+            "::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "fd00:ec2::254",
         ] {
             assert!(!is_allowed(forbidden.parse().unwrap()), "{forbidden}");
         }

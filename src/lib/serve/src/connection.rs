@@ -74,30 +74,40 @@ async fn connection(
     // read.
     let _ = socket.set_nodelay(true);
     // Apart, so that its buffers are gone when it is done.
-    let accepted = Box::pin(handshake(&shared, socket, address));
-    let (stream, shown) = match tokio::time::timeout(shared.limits.handshake, accepted).await {
-        Ok(Ok(Some(stream))) => stream,
-        Ok(Ok(None)) => {
-            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%address, "no TLS handshake");
-            return;
-        }
-        Ok(Err(error)) => {
-            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%address, %error, "TLS handshake failed");
-            return;
-        }
-        Err(_) => {
-            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%address, "TLS handshake took too long");
-            return;
-        }
-    };
-    acknowledge(&stream.get_ref().0.0);
+    let accepted = Box::pin(accept(&shared, socket, address));
+    let Some((stream, shown)) = accepted.await else { return };
+    acknowledge(stream.get_ref().0.stream());
     let result = requests(&shared, stream, shown, &activity).await;
     if let Err(error) = result {
         tracing::debug!(%address, %error, "connection ended");
     }
+}
+
+/// A client's session; `None` if there is none within the time of a handshake, or of a drain.
+async fn accept(
+    shared: &ListenerState,
+    socket: TcpStream,
+    address: SocketAddr,
+) -> Option<(TlsStream<Socket>, Arc<PeerChain>)> {
+    let accepted = tokio::select! {
+        accepted = handshake(shared, socket, address) => accepted,
+        () = tokio::time::sleep(shared.limits.handshake) => Err(io::ErrorKind::TimedOut.into()),
+        // No request can be in flight.
+        () = drained(&shared.shutdown) => return None,
+    };
+    match accepted {
+        Ok(Some(stream)) => return Some(stream),
+        Ok(None) => tracing::debug!(%address, "no TLS handshake"),
+        Err(error) => tracing::debug!(%address, %error, "TLS handshake failed"),
+    }
+    shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+    None
+}
+
+/// Resolves some time after the server began to drain.
+async fn drained(shutdown: &Shutdown) {
+    shutdown.begun().await;
+    tokio::time::sleep(CLOSE_GRACE).await;
 }
 
 /// `None` if the client does not speak TLS.
@@ -109,7 +119,7 @@ async fn handshake(
     if plain::reject_plain(&mut socket).await {
         return Ok(None);
     }
-    let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket(socket)).await?;
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket::new(socket)).await?;
     let stream = hello
         .into_stream_with(shared.tls.server_config(), |session| {
             session.set_buffer_limit(Some(WRITE_BYTES))

@@ -1,32 +1,53 @@
-//! A TLS stream that accepts no write while encrypted bytes wait for the socket, and gives other
-//! connections a turn while it reads.
+//! A TLS stream that accepts no write while encrypted bytes wait for the socket, and ends when its
+//! client sends records without data.
 //!
 //! The TLS library alone would encrypt up to [`WRITE_BYTES`](crate::WRITE_BYTES) for each of
-//! thousands of clients that read nothing. A client that sends as fast as the server reads would
-//! keep its worker for a millisecond at a time, and each request waits for its worker several times.
+//! thousands of clients that read nothing, and derive keys for each of a flood of key updates: 27
+//! bytes each, and 4 us.
 
 use crate::socket::Socket;
-use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::yield_now;
 use tokio_rustls::server::TlsStream;
 
-/// Bytes read before the task yields: some 50 us of receiving and decrypting.
-const TURN_BYTES: usize = 64 << 10;
+/// Bytes that records may have beyond twice their data: those of a new connection, and the most that
+/// time and data accrue. More than an incomplete record.
+const OVERHEAD_BYTES: usize = 64 << 10;
+const OVERHEAD_BYTES_PER_SECOND: u128 = 16 << 10;
 
-/// A TLS stream with at most one write pending, whose reads yield.
+/// A TLS stream with at most one write pending.
 pub(crate) struct DrainedStream {
     stream: TlsStream<Socket>,
-    /// Bytes read since the task last waited.
-    turn_bytes: usize,
+    /// Bytes of overhead that the client may still send, as of `since`.
+    overhead: usize,
+    since: Instant,
 }
 
 impl DrainedStream {
-    pub(crate) fn new(stream: TlsStream<Socket>) -> Self {
-        Self { stream, turn_bytes: 0 }
+    pub(crate) fn new(mut stream: TlsStream<Socket>) -> Self {
+        // The handshake has its own limits.
+        let _ = stream.get_mut().0.take_received();
+        Self { stream, overhead: OVERHEAD_BYTES, since: Instant::now() }
+    }
+
+    /// Charges what was received, and credits the data in it. False if too little of it is data.
+    fn charge(&mut self, received: usize, data: usize) -> bool {
+        if received > self.overhead {
+            let earned = self.since.elapsed().as_millis() * OVERHEAD_BYTES_PER_SECOND / 1000;
+            self.credit(usize::try_from(earned).unwrap_or(usize::MAX));
+            self.since = Instant::now();
+        }
+        let left = self.overhead.checked_sub(received);
+        self.overhead = left.unwrap_or(0);
+        self.credit(2 * data);
+        left.is_some()
+    }
+
+    fn credit(&mut self, bytes: usize) {
+        self.overhead = self.overhead.saturating_add(bytes).min(OVERHEAD_BYTES);
     }
 
     fn poll_drained(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -44,18 +65,13 @@ impl AsyncRead for DrainedStream {
         task: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.turn_bytes >= TURN_BYTES {
-            self.turn_bytes = 0;
-            // Wakes the task after those that are ready.
-            return pin!(yield_now()).poll(task).map(Ok);
-        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(task, buffer);
-        self.turn_bytes = match polled.is_pending() {
-            true => 0,
-            false => self.turn_bytes + buffer.filled().len() - before,
-        };
-        polled
+        let received = self.stream.get_mut().0.take_received();
+        match self.charge(received, buffer.filled().len() - before) {
+            true => polled,
+            false => Poll::Ready(Err(io::Error::other("too many TLS records without data"))),
+        }
     }
 }
 
@@ -94,12 +110,13 @@ impl AsyncWrite for DrainedStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::TURN_BYTES;
     use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore, ServerConfig};
     use socket2::SockRef;
     use std::future::poll_fn;
     use std::sync::Arc;
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
@@ -124,7 +141,7 @@ mod tests {
         let (client, server) = (TlsConnector::from(Arc::new(client)), Arc::new(server));
         let (client, server) = tokio::join!(
             client.connect(name, connected),
-            TlsAcceptor::from(server).accept(Socket(accepted))
+            TlsAcceptor::from(server).accept(Socket::new(accepted))
         );
         (client.unwrap(), server.unwrap())
     }
@@ -154,5 +171,51 @@ mod tests {
             turns.push(turn);
         }
         assert!(turns.iter().all(|turn| *turn <= TURN_BYTES + READ), "{turns:?}");
+    }
+
+    #[tokio::test]
+    async fn fault_37_a_flood_of_key_updates_is_cut() {
+        let (mut client, server) = pair().await;
+        let flood = tokio::spawn(async move {
+            loop {
+                // The TLS library accepts a few between data.
+                for _ in 0..20 {
+                    client.get_mut().1.refresh_traffic_keys().unwrap();
+                }
+                if client.write_all(b"x").await.is_err() || client.flush().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut stream = DrainedStream::new(server);
+        let mut bytes = [0; READ];
+        let error = loop {
+            match stream.read(&mut bytes).await {
+                Ok(count) => assert!(count > 0),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.to_string(), "too many TLS records without data");
+        drop(stream);
+        flood.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn small_records_of_data_are_no_flood() {
+        let (mut client, server) = pair().await;
+        let sent = tokio::spawn(async move {
+            for _ in 0..20_000 {
+                client.write_all(&[0; 25]).await.unwrap();
+                client.flush().await.unwrap();
+            }
+            client
+        });
+        let mut stream = DrainedStream::new(server);
+        let mut left = 20_000 * 25;
+        let mut bytes = [0; READ];
+        while left > 0 {
+            left -= stream.read(&mut bytes).await.unwrap();
+        }
+        drop(sent.await.unwrap());
     }
 }

@@ -125,6 +125,9 @@ where
 
 impl<F: Future> Drop for InLobby<F> {
     fn drop(&mut self) {
+        if let Some(visit) = &self.visit {
+            visit.abort();
+        }
         self.connection.lock().take();
     }
 }

@@ -508,6 +508,20 @@ async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
 }
 
 #[tokio::test]
+async fn a_drain_does_not_wait_for_silent_clients() {
+    let setup = setup(ListenerLimits {
+        handshake: Duration::from_secs(600),
+        drain: Duration::from_secs(600),
+        ..ListenerLimits::default()
+    });
+    let _silent = TcpStream::connect(setup.address).await.unwrap();
+    // It has been accepted.
+    drop(setup.http1(None).await);
+    setup.trigger.begin();
+    assert_eq!(bounded(setup.serving).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn a_drain_cuts_what_does_not_end() {
     let setup =
         setup(ListenerLimits { drain: Duration::from_millis(200), ..ListenerLimits::default() });
