@@ -9,18 +9,36 @@ use std::collections::BTreeMap;
 
 /// Longest text that Linux gives to a process, in bytes.
 const MAX_TEXT: usize = 128 << 10;
-/// Bytes of all values that are put in for references; Linux gives a process at most 6 MiB.
-const MAX_EXPANDED: usize = 8 << 20;
+/// Bytes of variables, see [`VariableRoom`]; Linux gives a process at most 6 MiB.
+pub(crate) const MAX_VARIABLES: usize = 8 << 20;
 /// Longest name of a variable that is referred to, in bytes.
 const MAX_VARIABLE: usize = 1024;
 
 /// By name.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// The variables of a container, and what references in its command may still add; bytes.
+/// The variables of a container, and what references in its command may still add.
 pub(crate) struct ContainerEnvironment {
     pub(crate) values: Variables,
-    pub(crate) room: usize,
+    pub(crate) room: VariableRoom,
+}
+
+/// Bytes that the variables of a container may still take: names and values from other objects, and
+/// values that replace references.
+pub(crate) struct VariableRoom(usize);
+
+impl VariableRoom {
+    pub(crate) fn new() -> Self {
+        Self(MAX_VARIABLES)
+    }
+
+    /// Call it before the bytes are copied.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), PodObjectError> {
+        self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
+            PodObjectError::Invalid(format!("the variables are larger than {MAX_VARIABLES} bytes"))
+        })?;
+        Ok(())
+    }
 }
 
 /// All variables of a container. Later ones see earlier ones.
@@ -32,9 +50,8 @@ pub(crate) async fn resolve(
 ) -> Result<ContainerEnvironment, PodObjectError> {
     let services = objects.services().await?.unwrap_or_default();
     let has_links = pod.spec.enable_service_links.unwrap_or(true);
-    let mut all = service_links::variables(&services, &pod.namespace, has_links);
-    let mut room = MAX_EXPANDED;
-    take(&mut room, all.values().map(String::len).sum())?;
+    let (mut all, mut room) = (Variables::new(), VariableRoom::new());
+    service_links::add_variables(&mut all, &mut room, &services, &pod.namespace, has_links)?;
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         let mut found = BTreeMap::new();
@@ -46,18 +63,19 @@ pub(crate) async fn resolve(
             found = secret(objects, &pod.namespace, &reference.name, is_optional).await?;
         }
         // An object of a megabyte may be named a thousand times.
-        take(&mut room, found.values().map(Vec::len).sum())?;
-        // What is no text cannot be a variable.
-        let texts = found.into_iter().filter_map(|(key, value)| {
-            Some((format!("{prefix}{key}"), String::from_utf8(value).ok()?))
-        });
-        all.extend(texts);
+        for (key, value) in found {
+            room.take(prefix.len() + key.len() + value.len())?;
+            // What is no text cannot be a variable.
+            if let Ok(text) = String::from_utf8(value) {
+                all.insert(format!("{prefix}{key}"), text);
+            }
+        }
     }
     for variable in container.env.iter().flatten() {
         let value = match &variable.value_from {
             Some(source) => {
                 let value = referenced(objects, pod, container, facts, source).await?;
-                take(&mut room, value.as_ref().map_or(0, String::len))?;
+                room.take(value.as_ref().map_or(0, String::len))?;
                 value
             }
             None => Some(expanded(variable.value.as_deref().unwrap_or_default(), &all, &mut room)),
@@ -67,14 +85,6 @@ pub(crate) async fn resolve(
         }
     }
     Ok(ContainerEnvironment { values: all, room })
-}
-
-fn take(room: &mut usize, bytes: usize) -> Result<(), PodObjectError> {
-    let left = room.checked_sub(bytes);
-    *room = left.ok_or_else(|| {
-        PodObjectError::Invalid(format!("the variables are larger than {MAX_EXPANDED} bytes"))
-    })?;
-    Ok(())
 }
 
 /// `None`: optional and not there.
@@ -159,7 +169,7 @@ fn missing<T: Default>(
 /// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those
 /// before them twice, and so on: what becomes longer than a process may be given, by which its
 /// start fails, does not become much longer. `room` is what values may add in all.
-pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> String {
+pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut VariableRoom) -> String {
     expand(text, |name| variables.get(name).map(String::as_str), room)
 }
 
@@ -167,7 +177,7 @@ pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> S
 pub(crate) fn expand<'a>(
     text: &str,
     mut lookup: impl FnMut(&str) -> Option<&'a str>,
-    room: &mut usize,
+    room: &mut VariableRoom,
 ) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -186,13 +196,13 @@ pub(crate) fn expand<'a>(
         }
         let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
         let value = is_open.then(|| lookup(&text[at + 1..close])).flatten();
-        match value.filter(|value| value.len() <= *room) {
+        match value.filter(|value| value.len() <= room.0) {
             Some(value) => {
                 let left = (MAX_TEXT + 1).saturating_sub(out.len());
                 let end = (left..value.len()).find(|at| value.is_char_boundary(*at));
                 let end = end.unwrap_or(value.len());
                 out.push_str(&value[..end]);
-                *room -= end;
+                room.0 -= end;
                 rest = &text[close + 1..];
             }
             None => {
@@ -217,7 +227,7 @@ mod tests {
     fn references_are_expanded_as_by_kubelet() {
         let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
         let check = |text: &str, expected: &str| {
-            assert_eq!(expanded(text, &variables, &mut MAX_EXPANDED.clone()), expected);
+            assert_eq!(expanded(text, &variables, &mut VariableRoom::new()), expected);
         };
         check("$(A)-$(A)", "1-1");
         check("$$(A)", "$(A)");
@@ -252,20 +262,22 @@ mod tests {
         let many = (1..100_000).map(|at| (format!("w{at}"), "$(v0)".to_owned()));
         let many = std::iter::once(("v0".to_owned(), "x".repeat(MAX_TEXT))).chain(many).collect();
         let made = environment(many).await;
-        assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_EXPANDED);
+        assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_VARIABLES);
         // References that never close are looked at once.
         let open = "$(".repeat(2_000_000);
-        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+        assert_eq!(expanded(&open, &made, &mut VariableRoom::new()), open);
         let open = format!("{open})");
-        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+        assert_eq!(expanded(&open, &made, &mut VariableRoom::new()), open);
     }
 
-    /// One service; nothing else.
+    /// One service, and a config map of many short keys.
     struct ServiceOfTheServer;
 
     impl PodObjects for ServiceOfTheServer {
         fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
-            NoObjects.config_map("", "")
+            let data = (0..1000).map(|at| (format!("k{at}"), String::new())).collect();
+            let found = ConfigMap { data: Some(data), ..ConfigMap::default() };
+            Box::pin(std::future::ready(Ok(Some(found))))
         }
 
         fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
@@ -315,5 +327,22 @@ mod tests {
         assert_eq!(value("KUBERNETES_SERVICE_HOST"), Some("10.0.0.1"));
         assert_eq!(value("KUBERNETES_SERVICE_PORT_HTTPS"), Some("443"));
         assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("6443"), "its own one");
+    }
+
+    /// A prefix is repeated in every name.
+    #[tokio::test]
+    async fn long_names_do_not_fill_the_memory() {
+        let text = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, \
+                    image: i}]}}";
+        let pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
+        for (len, fits) in [(8_000, true), (9_000, false)] {
+            let source =
+                serde_json::json!({"prefix": "p".repeat(len), "configMapRef": {"name": "m"}});
+            let container = serde_json::json!({"name": "c", "envFrom": [source]});
+            let container = serde_json::from_value(container).unwrap();
+            let made = resolve(&ServiceOfTheServer, &pod, &container, &NodeFacts::default()).await;
+            let outcome = made.map(|made| made.values.len()).map_err(|error| error.to_string());
+            assert_eq!(outcome.is_ok(), fits, "{outcome:?}");
+        }
     }
 }

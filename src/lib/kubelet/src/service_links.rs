@@ -1,5 +1,7 @@
 //! The variables by which containers find services; names are kubelet's.
 
+use crate::environment::{VariableRoom, Variables};
+use crate::objects::PodObjectError;
 use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +9,15 @@ use std::sync::Arc;
 /// The one that all pods have variables of, by namespace and name.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// Variables of the API server's service, and with links of the services of a namespace.
-pub(crate) fn variables(
+/// Adds the variables of the API server's service, and with links of the services of a namespace,
+/// until `room` is used up.
+pub(crate) fn add_variables(
+    all: &mut Variables,
+    room: &mut VariableRoom,
     services: &[Arc<Service>],
     namespace: &str,
     has_links: bool,
-) -> BTreeMap<String, String> {
+) -> Result<(), PodObjectError> {
     // One of the pod's own namespace goes before the API server's of the same name.
     let mut chosen: BTreeMap<&str, &Service> = BTreeMap::new();
     for service in services {
@@ -24,23 +29,32 @@ pub(crate) fn variables(
             chosen.entry(name).or_insert(service);
         }
     }
-    chosen.into_iter().flat_map(|(name, service)| links(name, service)).collect()
+    chosen.into_iter().try_for_each(|(name, service)| {
+        add_links(name, service, |name, value| {
+            room.take(name.len() + value.len())?;
+            all.insert(name, value);
+            Ok(())
+        })
+    })
 }
 
-fn links(name: &str, service: &Service) -> Vec<(String, String)> {
-    let spec = service.spec.clone().unwrap_or_default();
-    let address = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None");
-    let ports = spec.ports.unwrap_or_default();
-    let (Some(address), Some(first)) = (address, ports.first()) else { return Vec::new() };
+/// Gives the variables of a service to `add`, one at a time, until that fails.
+fn add_links(
+    name: &str,
+    service: &Service,
+    mut add: impl FnMut(String, String) -> Result<(), PodObjectError>,
+) -> Result<(), PodObjectError> {
+    let Some(spec) = &service.spec else { return Ok(()) };
+    let address = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty() && *ip != "None");
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let (Some(address), Some(first)) = (address, ports.first()) else { return Ok(()) };
     let name = variable(name);
-    let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
-    let mut all = vec![
-        (format!("{name}_SERVICE_HOST"), address.clone()),
-        (format!("{name}_SERVICE_PORT"), first.port.to_string()),
-    ];
-    for port in &ports {
+    let shown = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    add(format!("{name}_SERVICE_HOST"), address.to_owned())?;
+    add(format!("{name}_SERVICE_PORT"), first.port.to_string())?;
+    for port in ports {
         if let Some(own) = port.name.as_deref().filter(|own| !own.is_empty()) {
-            all.push((format!("{name}_SERVICE_PORT_{}", variable(own)), port.port.to_string()));
+            add(format!("{name}_SERVICE_PORT_{}", variable(own)), port.port.to_string())?;
         }
     }
     for (index, port) in ports.iter().enumerate() {
@@ -48,17 +62,15 @@ fn links(name: &str, service: &Service) -> Vec<(String, String)> {
         let (protocol, number) = (given.to_lowercase(), port.port);
         let url = format!("{protocol}://{shown}:{number}");
         if index == 0 {
-            all.push((format!("{name}_PORT"), url.clone()));
+            add(format!("{name}_PORT"), url.clone())?;
         }
         let prefix = format!("{name}_PORT_{number}_{}", given.to_uppercase());
-        all.extend([
-            (format!("{prefix}_PROTO"), protocol),
-            (format!("{prefix}_PORT"), number.to_string()),
-            (format!("{prefix}_ADDR"), address.clone()),
-            (prefix, url),
-        ]);
+        add(format!("{prefix}_PROTO"), protocol)?;
+        add(format!("{prefix}_PORT"), number.to_string())?;
+        add(format!("{prefix}_ADDR"), address.to_owned())?;
+        add(prefix, url)?;
     }
-    all
+    Ok(())
 }
 
 fn variable(name: &str) -> String {
@@ -68,12 +80,19 @@ fn variable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::MAX_VARIABLES;
     use serde_json::json;
 
     fn service(namespace: &str, name: &str, ip: &str, ports: serde_json::Value) -> Arc<Service> {
         let metadata = json!({"namespace": namespace, "name": name});
         let spec = json!({"clusterIP": ip, "ports": ports});
         Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    }
+
+    fn variables(services: &[Arc<Service>], namespace: &str, has_links: bool) -> Variables {
+        let mut all = Variables::new();
+        add_variables(&mut all, &mut VariableRoom::new(), services, namespace, has_links).unwrap();
+        all
     }
 
     #[test]
@@ -100,6 +119,26 @@ mod tests {
         ];
         let made: Vec<_> = made.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(made, expected);
+    }
+
+    /// Names count, and nothing is made beyond the bound.
+    #[test]
+    fn services_of_many_ports_do_not_fill_the_memory() {
+        let name = "n".repeat(63);
+        let ports: Vec<_> = (0..60_000).map(|port| json!({"port": port})).collect();
+        let services = [service("n", &name, "10.0.0.1", json!(ports))];
+        let (mut all, mut room) = (Variables::new(), VariableRoom::new());
+        let refused = add_variables(&mut all, &mut room, &services, "n", true).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            VariableRoom::new().take(usize::MAX).unwrap_err().to_string()
+        );
+        let bytes: usize = all.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let largest = 2 * (name.len() + 100);
+        assert!(bytes <= MAX_VARIABLES && bytes + largest > MAX_VARIABLES, "{bytes}");
+        assert!(
+            add_variables(&mut all, &mut VariableRoom::new(), &services, "other", true).is_ok()
+        );
     }
 
     #[test]

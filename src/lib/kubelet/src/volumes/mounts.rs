@@ -114,6 +114,7 @@ fn refused(mount: &VolumeMount, container: &Container, failure: &SubPathFailure)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::VariableRoom;
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -124,7 +125,7 @@ mod tests {
             ("EMPTY".to_owned(), String::new()),
             ("UP".to_owned(), "..".to_owned()),
         ]);
-        checked(&mount, &mut ContainerEnvironment { values, room: 1000 })
+        checked(&mount, &mut ContainerEnvironment { values, room: VariableRoom::new() })
     }
 
     #[test]
