@@ -275,6 +275,26 @@ impl BaseRange {
 mod tests {
     use super::*;
 
+    /// A reader may still read a file that a merge replaced, and retired for other content.
+    #[test]
+    fn a_file_that_is_not_in_use_any_more_is_not_damaged() {
+        let segment =
+            |name: &str| Arc::new(Segment::new(PathBuf::from(name), 1, 0, FrameKey::default()));
+        let [merged, base, log, active] = ["merged", "base", "log", "active"].map(segment);
+        let files = SegmentFiles::new(
+            vec![Arc::clone(&base)],
+            vec![Arc::clone(&log)],
+            Segment::clone(&active),
+        );
+        let (layout, counters) = (JournalLayout::new(files), Counters::default());
+        for read in [&[Arc::clone(&merged)][..], &[Arc::clone(&base), merged]] {
+            assert!(!layout.damaged(read, &counters, "it differs"));
+            assert!(!counters.is_damaged() && layout.with(|files| files.suspects.is_empty()));
+        }
+        assert!(layout.damaged(&[base, log], &counters, "it differs"));
+        assert!(counters.is_damaged());
+    }
+
     #[test]
     fn names_are_of_possible_revisions() {
         let (most, more) = (Revision::MAX.0, Revision::MAX.0 + 1);

@@ -45,6 +45,8 @@ pub enum SharedFault {
     Full,
     /// It is applied, but refused for lack of space.
     FullAtLast,
+    /// It is refused as one that the engine cannot take.
+    Invalid,
     /// The engine does not answer.
     Unavailable,
 }
@@ -208,6 +210,9 @@ impl RemoteEngine for SharedClient {
             let lost = || ProposalOutcome::Unknown("a reply was lost".to_owned());
             match fault {
                 Some(SharedFault::Full) => return ProposalOutcome::Full,
+                Some(SharedFault::Invalid) => {
+                    return ProposalOutcome::Invalid("refused".to_owned());
+                }
                 Some(SharedFault::Unavailable) => {
                     return ProposalOutcome::Unavailable("down".to_owned());
                 }

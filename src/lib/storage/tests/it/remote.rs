@@ -225,6 +225,25 @@ async fn a_full_engine_does_not_say_what_became_of_an_earlier_attempt() {
     assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
 }
 
+/// As by a member with other limits.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_does_not_say_what_became_of_an_earlier_attempt() {
+    let (engine, _, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    engine.fail_next(&[SharedFault::Invalid]);
+    let refused = commit(&one, create(&object, "1")).await;
+    assert!(matches!(refused, Err(CommitError::Invalid(_))), "{refused:?}");
+    commit(&one, create(&object, "1")).await.unwrap();
+    engine.fail_next(&[SharedFault::LoseReply, SharedFault::Invalid]);
+    let done = commit(&one, write(&object, "2")).await.unwrap();
+    assert_eq!(one.get(&object).unwrap().revision, done.revision);
+    assert_eq!(engine.events_of(&object), 2);
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    engine.fail_next(&[SharedFault::Invalid; 1000]);
+    let lost = commit(&one, write(&object, "3")).await;
+    assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
+}
+
 /// A write is known by the head that it replaced, not by its value alone.
 #[tokio::test(start_paused = true)]
 async fn the_same_value_on_another_head_is_not_taken_for_ones_own() {

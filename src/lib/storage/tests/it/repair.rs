@@ -3,12 +3,14 @@
 use crate::damage::journal;
 use crate::load::{LoadRun, block_on, open, parts};
 use ferrokube_storage::testing::{
-    Crash, DiskFault, Model, PATIENCE, SimDisk, check_present, commit, delete, key, settle, write,
+    Crash, DiskFault, Model, PATIENCE, SimDisk, check_present, commit, create, delete, key, settle,
+    write,
 };
 use ferrokube_storage::{
-    Config, Environment, JournalLimits, OpenError, Prefix, Revision, Store, WatchError,
+    CommitError, Config, Environment, JournalLimits, OpenError, Prefix, Revision, Store, WatchError,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn kind(path: &Path) -> &str {
@@ -203,6 +205,110 @@ fn fault_08_power_cut_at_every_call_of_a_repair() {
     assert!(refused > 30 && whole > 10, "{refused} {whole}");
 }
 
+/// Fault 8: of an object that was deleted, neither its value nor its delete can be read. Power fails
+/// at each call of the repair, and the disk gives both again: the object stays deleted.
+#[test]
+fn fault_08_a_repair_of_two_files_that_power_interrupts_brings_nothing_back() {
+    let (object, prefix) = (key("configmaps", "ns", "gone"), Prefix::new("configmaps").unwrap());
+    let disk = SimDisk::default();
+    let environment = || Environment {
+        journal: JournalLimits {
+            segment_bytes: 2000,
+            retain_bytes: 1 << 20,
+            ..parts(&disk).journal
+        },
+        ..parts(&disk)
+    };
+    let config = Config { history_bytes: 500, ..Config::embedded("/sim/storage") };
+    let open = |disk: &SimDisk| {
+        Store::open_with(
+            config.clone(),
+            Environment { io: Arc::new(disk.clone()), ..environment() },
+        )
+    };
+    block_on(async {
+        let store = open(&disk).unwrap();
+        commit(&store, create(&object, "value")).await.unwrap();
+        for number in 0..24 {
+            let other = key("configmaps", "ns", &format!("n{number}"));
+            commit(&store, create(&other, &"v".repeat(300))).await.unwrap();
+            if number == 23 {
+                commit(&store, delete(&object)).await.unwrap();
+            }
+        }
+        store.close().await;
+    });
+    let files = disk.files();
+    let has_name = |path: &&PathBuf| files[*path].windows(8).any(|bytes| bytes == b"/ns/gone");
+    let damaged: Vec<&PathBuf> = files.keys().filter(has_name).collect();
+    let last = files.keys().rfind(|path| kind(path) == "log");
+    assert!(damaged.len() == 2 && last == damaged.last().copied(), "{damaged:?}");
+    for call in 0.. {
+        let disk = SimDisk::with_files(&files);
+        let store = open(&disk).unwrap();
+        let rots: Vec<_> = damaged.iter().map(|path| disk.rot(path, 60)).collect();
+        disk.fail_at(disk.calls() + call, DiskFault::PowerCut);
+        let is_over = block_on(async {
+            let from = store.history(&prefix).watched;
+            let _ = store.watch(&prefix, from).unwrap().next(1000).await;
+            settle(&store);
+            let is_over = !disk.is_off();
+            let after = disk.crash(Crash::Dropped, call);
+            store.close().await;
+            rots.iter().for_each(|rot| after.heal(rot));
+            let store = open(&after).unwrap();
+            assert!(store.get(&object).is_none(), "call {call}");
+            assert_eq!(store.snapshot(&prefix).count(None, None), 24);
+            store.close().await;
+            is_over
+        });
+        if is_over {
+            assert!(call > 30, "{call}");
+            break;
+        }
+    }
+}
+
+/// Fault 8: a full disk is not merged while a repair waits for room: a new log would take what
+/// deletes need.
+#[test]
+fn fault_08_no_merge_begins_while_a_repair_waits_for_room() {
+    use ferrokube_storage::journal::io::Io;
+    let (disk, run) = journal();
+    let path = closed(&disk).into_iter().rfind(|path| kind(path) == "log").unwrap();
+    let mut parts = parts(&disk);
+    parts.journal.segment_bytes = 64 << 10;
+    parts.clock = Environment::default().clock;
+    let config = Config { history_bytes: 2000, ..Config::embedded("/sim/storage") };
+    block_on(async {
+        let store = Store::open_with(config, parts).unwrap();
+        let _rot = disk.rot(&path, 60);
+        disk.remove(&Path::new("/sim/storage").join("SPARE")).unwrap();
+        disk.set_capacity(Some(disk.used()));
+        watch_all(&store).await;
+        until("said", || store.has_repair_failed()).await;
+        let before = closed(&disk);
+        let mut model = run.model.clone();
+        let object = key("configmaps", "ns", "n0");
+        let mut writes = 0;
+        loop {
+            let txn = write(&object, "x");
+            match commit(&store, txn.clone()).await {
+                Ok(done) => model.record(done.revision, &txn),
+                Err(error) => break assert!(matches!(error, CommitError::DiskFull), "{error}"),
+            }
+            writes += 1;
+        }
+        assert!(writes > 0, "the ballast is for them");
+        assert_eq!(closed(&disk), before, "no log was closed");
+        assert!(store.stats().damaged && store.stats().repairs == 0);
+        disk.set_capacity(None);
+        until("repaired", || store.stats().repairs == 1).await;
+        check_present(&store, &model);
+        store.close().await;
+    });
+}
+
 /// Fault 8: without room for a repair it is said and tried again; with what is held back for a full
 /// disk, there is room.
 #[test]
@@ -248,7 +354,6 @@ fn fault_08_a_repair_waits_for_room() {
 fn deadlines_survive_a_repair() {
     use ferrokube_storage::testing::{ManualClock, put};
     use ferrokube_storage::{Put, Txn, Write};
-    use std::sync::Arc;
     let disk = SimDisk::default();
     let object = key("events", "ns", "e");
     block_on(async {
