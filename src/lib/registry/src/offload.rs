@@ -44,6 +44,9 @@ const SLOT_TIME: Duration = Duration::from_millis(1);
 const MAX_GIVING_WAY: usize = 1;
 /// How long one waits: longer only if all slots wait for what it holds.
 const GIVING_WAY: Duration = Duration::from_secs(1);
+/// How long one waits in all until its poll ends: it may hold a turn, which writers of its key wait
+/// for.
+const GIVING_WAY_IN_ALL: Duration = Duration::from_secs(2);
 /// Caller number of the server's own work, and of work shared by all callers.
 pub const INTERNAL: u64 = 0;
 /// A longer computation moves the next ones of its resource off the workers.
@@ -73,6 +76,8 @@ thread_local! {
     static SITE: Cell<PollSite> = const { Cell::new(PollSite::Outside) };
     /// Caller of the polled request.
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
+    /// How long the polled computation may still wait.
+    static MAY_WAIT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     /// When the current slot was taken.
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The slot of this thread, if it may block.
@@ -84,9 +89,12 @@ static GAVE_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives the slot to a caller of short computations if it was held for longer than `SLOT_TIME`, and
 /// waits until that one's ends. Call it between the parts of a long computation that is no future,
-/// never with a lock held; loops call [`work::breathe`]. Has no effect outside of a slot.
+/// never with a lock held; loops call [`work::breathe`]. Has no effect outside of a slot, or after
+/// `GIVING_WAY_IN_ALL`.
 pub fn give_way() {
+    let may_wait = MAY_WAIT.get();
     if SITE.get() != PollSite::Slot
+        || may_wait.is_zero()
         || SINCE.get().is_none_or(|since| since.elapsed() <= SLOT_TIME)
         || GAVE_WAY.load(Ordering::Relaxed) >= MAX_GIVING_WAY
     {
@@ -94,10 +102,13 @@ pub fn give_way() {
     }
     let Some(slot) = HELD.take() else { return };
     GAVE_WAY.fetch_add(1, Ordering::Relaxed);
-    let slot = slot.give_way(GIVING_WAY);
+    let began = Instant::now();
+    let slot = slot.give_way(GIVING_WAY.min(may_wait));
     GAVE_WAY.fetch_sub(1, Ordering::Relaxed);
     HELD.set(slot);
-    SINCE.set(Some(Instant::now()));
+    let now = Instant::now();
+    MAY_WAIT.set(may_wait.saturating_sub(now - began));
+    SINCE.set(Some(now));
 }
 
 /// Whether JSON may take long to decode, change and encode.
@@ -312,6 +323,7 @@ struct PollScope(PollSite, u64, Option<Instant>);
 impl PollScope {
     fn at(site: PollSite, caller: u64) -> Self {
         let since = (site == PollSite::Slot).then(Instant::now);
+        MAY_WAIT.set(GIVING_WAY_IN_ALL);
         Self(SITE.replace(site), CALLER.replace(caller), SINCE.replace(since))
     }
 }
@@ -427,6 +439,52 @@ mod tests {
         })
         .await;
         assert!(polls.load(Ordering::SeqCst) >= 4, "a slot for each, and the end at a worker");
+    }
+
+    /// A turn may be held meanwhile.
+    #[test]
+    fn fault_34_a_computation_gives_way_for_a_bounded_time() {
+        use std::sync::atomic::AtomicBool;
+        const HOLD: Duration = Duration::from_millis(1);
+        const ROUNDS: u32 = 20;
+        let slots = Slots::new(1, 0);
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let slot = runtime().block_on(slots.wait(1));
+        let (rounds, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let runtime = runtime();
+                while !is_over.load(Ordering::SeqCst) {
+                    let short = runtime.block_on(slots.wait(2));
+                    std::thread::sleep(HOLD);
+                    rounds.fetch_add(1, Ordering::SeqCst);
+                    drop(short);
+                }
+            });
+            HELD.set(Some(slot));
+            let scope = PollScope::at(PollSite::Slot, 1);
+            let given = MAY_WAIT.replace(Duration::ZERO);
+            let try_once = || {
+                SINCE.set(Instant::now().checked_sub(SLOT_TIME * 2));
+                give_way();
+            };
+            while slots.waiting(2) == 0 {
+                std::thread::yield_now();
+            }
+            try_once();
+            let is_kept = HELD.with_borrow(Option::is_some);
+            MAY_WAIT.set(HOLD * ROUNDS);
+            // Another test may have the computations that wait.
+            while !MAY_WAIT.get().is_zero() && rounds.load(Ordering::SeqCst) <= 2 * ROUNDS {
+                try_once();
+            }
+            is_over.store(true, Ordering::SeqCst);
+            drop(scope);
+            assert!(is_kept && given == GIVING_WAY_IN_ALL);
+        });
+        let rounds = rounds.load(Ordering::SeqCst);
+        // The last one got the slot when this computation was over.
+        assert!(rounds > 0 && rounds <= ROUNDS + 2, "{rounds}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
