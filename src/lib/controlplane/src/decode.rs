@@ -4,7 +4,6 @@ use crate::body::BodyReader;
 use crate::exchange::Request;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::state::ServerState;
-use crate::verbs::{YAML_BYTES, leave_worker_or_reject};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
@@ -14,9 +13,15 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_flow::too_large;
 use ferrokube_flow::{self as flow, UNCOUNTED_BODY};
-use ferrokube_registry::offload::caller;
+use ferrokube_registry::offload::{INLINE_BYTES, caller, is_costly, leave_worker, queue_is_full};
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
+
+/// Longer YAML bodies are parsed off the workers: 1 KiB takes about 0.1 ms.
+const YAML_BYTES: usize = 1024;
+/// Longer protobuf bodies are decoded, and longer objects encoded to anything but JSON, off the
+/// workers.
+pub(crate) const ENCODED_BYTES: usize = INLINE_BYTES / 2;
 
 const DELETE_OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
@@ -26,6 +31,35 @@ const DELETE_OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions
 /// 415 if unsupported.
 pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, Failure> {
     form_of(request.header(CONTENT_TYPE), served.version().message.is_some())
+}
+
+/// Reads the body. If decoding it may take long, the task continues off the workers.
+pub(crate) async fn read_body(
+    state: &ServerState,
+    request: &mut Request<'_>,
+    form: Form,
+) -> Result<Bytes, Failure> {
+    let bytes = take_body(state, request, form).await?;
+    let is_long = match form {
+        Form::Json => is_costly(&bytes),
+        // Most applies are JSON; others leave the worker when they are read.
+        Form::Yaml if bytes.first() == Some(&b'{') => is_costly(&bytes),
+        Form::Yaml => bytes.len() > YAML_BYTES,
+        Form::Protobuf => bytes.len() > ENCODED_BYTES,
+    };
+    if is_long {
+        leave_worker_or_reject(request.caller_number()).await?;
+    }
+    Ok(bytes)
+}
+
+/// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
+pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
+    if queue_is_full(caller) {
+        return Err(flow::too_many());
+    }
+    leave_worker().await;
+    Ok(())
 }
 
 /// Decodes the object of a create or update.

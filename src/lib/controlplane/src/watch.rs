@@ -8,7 +8,7 @@ use crate::negotiate::{Form, Offer, View, Views, not_streamed};
 use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::status;
-use crate::verbs::{collection_router, go_type, offer};
+use crate::verbs::respond::{collection_router, go_type, offer};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;

@@ -1,6 +1,6 @@
 //! POST.
 
-use super::{check_response, offer, read_body, respond_written};
+use super::respond::{check_response, offer, respond_written};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::Request;
@@ -27,7 +27,7 @@ pub(crate) async fn create(
     let accepted = request.asked().accepted(offer(&target.served, views))?;
     let shown = check_response(request, target, accepted, views);
     let form = decode::body_form(request, &target.served)?;
-    let bytes = read_body(state, request, form).await?;
+    let bytes = decode::read_body(state, request, form).await?;
     let mut options = request.action.options().write(WriteKind::Create)?;
     if shown.is_err() {
         options.withhold();

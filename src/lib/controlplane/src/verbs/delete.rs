@@ -1,6 +1,6 @@
 //! DELETE of an object.
 
-use super::{check_response, offer, read_body, respond, wait_until_served};
+use super::respond::{check_response, offer, respond, wait_until_served};
 use crate::encode::slices;
 use crate::exchange::Request;
 use crate::filters::audit_payload;
@@ -48,7 +48,8 @@ pub(super) async fn delete_options(
 ) -> Result<DeleteOptions, Failure> {
     // DeleteOptions have a protobuf form whatever the deleted kind has.
     let form = body_form(request.header(CONTENT_TYPE), true);
-    let bytes = read_body(state, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
+    let bytes =
+        decode::read_body(state, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
         return request.action.options().delete(None);
     }

@@ -2,7 +2,7 @@
 
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
-use super::{check_response, include, offer};
+use super::respond::{check_response, include, offer};
 use crate::encode::list::ListFormat;
 use crate::exchange::Request;
 use crate::negotiate::Views;

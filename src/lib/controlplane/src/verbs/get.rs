@@ -1,9 +1,7 @@
 //! GET of an object or subresource.
 
-use super::{
-    ENCODED_BYTES, check_view, is_partial, leave_worker_or_reject, offer, rendered_bytes, respond,
-    views,
-};
+use super::respond::{check_view, is_partial, offer, rendered_bytes, respond, views};
+use crate::decode::{ENCODED_BYTES, leave_worker_or_reject};
 use crate::exchange::Request;
 use crate::rejection::Rejection;
 use crate::state::ServerState;

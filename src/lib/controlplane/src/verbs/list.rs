@@ -1,6 +1,6 @@
 //! GET of a collection.
 
-use super::{collection_router, columns_cost, go_type, include, is_partial, offer};
+use super::respond::{collection_router, columns_cost, go_type, include, is_partial, offer};
 use crate::compress;
 use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::Request;

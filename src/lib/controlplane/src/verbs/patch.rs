@@ -1,7 +1,7 @@
 //! PATCH.
 
+use super::respond::{check_response, offer, respond_written, views};
 use super::update::forbid_create;
-use super::{check_response, offer, read_body, respond_written, views};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::Request;
@@ -26,7 +26,7 @@ pub(crate) async fn patch(
     } else {
         (WriteKind::Patch, Form::Json)
     };
-    let bytes = read_body(state, request, form).await?;
+    let bytes = decode::read_body(state, request, form).await?;
     let mut options: WriteOptions = request.action.options().write(write_kind)?;
     if shown.is_err() {
         options.withhold();

@@ -1,6 +1,6 @@
 //! PUT.
 
-use super::{check_response, offer, read_body, respond_written, views};
+use super::respond::{check_response, offer, respond_written, views};
 use crate::action::{Verb, WriteKind};
 use crate::decode;
 use crate::exchange::Request;
@@ -26,7 +26,7 @@ pub(crate) async fn update(
         options.withhold();
     }
     let form = decode::body_form(request, &target.served)?;
-    let bytes = read_body(state, request, form).await?;
+    let bytes = decode::read_body(state, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
         options.forbid_create = forbid_create(state, request);
     }
