@@ -8,7 +8,7 @@ use crate::{body, status};
 use ferrokube_aggregator::{Backend, DelegatedRequest, DelegationError, take_upgrade};
 use ferrokube_serve::Response;
 use ferrokube_trace::SpanInfo;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 /// Discovery of one group version should be fast: clients ask for all of them.
@@ -16,7 +16,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request that its server does not answer keeps its seats: those of a hung server must
 /// not take a level's seats from everybody for as long as a request may take. Places at the server
 /// bound how many there are.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEATED: Duration = Duration::from_secs(1);
 
 /// Forwards the authorized action. It needs seats like any other; a watch only to begin.
 pub(crate) async fn forward(
@@ -61,15 +61,19 @@ pub(crate) async fn forward(
             object: resource.map_or("", ResourceAction::name),
         },
     };
-    let mut forwarded = pin!(backend.forward(delegated));
-    let answered = match tokio::time::timeout(PATIENCE, &mut forwarded).await {
+    let answered = seated_at_first(pin!(backend.forward(delegated))).await;
+    answered.map_err(|error| rejection(&error))
+}
+
+/// Waits for another server: with the request's seats until [`SEATED`] has passed, then without.
+pub(crate) async fn seated_at_first<T>(mut call: Pin<&mut impl Future<Output = T>>) -> T {
+    match tokio::time::timeout(SEATED, &mut call).await {
         Ok(answered) => answered,
         Err(_) => {
             ferrokube_flow::leave_seat();
-            forwarded.await
+            call.await
         }
-    };
-    answered.map_err(|error| rejection(&error))
+    }
 }
 
 /// As texts, like kube-aggregator.

@@ -1,14 +1,13 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
-use crate::encode::table::Include;
 use crate::exchange::Request;
 use crate::filters::audit::StreamAudit;
 use crate::metrics::WatchGauge;
-use crate::negotiate::{Form, Offer, View, Views, not_streamed};
+use crate::negotiate::{Form, View, Views, not_streamed};
 use crate::rejection::Rejection;
 use crate::state::ServerState;
 use crate::status;
-use crate::verbs::respond::{collection_router, go_type, offer};
+use crate::verbs::respond::{collection_offer, go_type, include};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
@@ -45,20 +44,13 @@ pub(crate) async fn respond(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(Offer {
-        router: collection_router(&target.served),
-        ..offer(&target.served, Views::Single)
-    })?;
+    let accepted = request.asked().accepted(collection_offer(&target.served, Views::Single))?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
         return Err(not_streamed().into());
     }
     let options = request.action.options().watch(jitter())?;
-    let include = if matches!(accepted.view, View::Table(_)) {
-        request.action.options().include()?
-    } else {
-        Include::Metadata
-    };
+    let include = include(request, accepted)?;
     check_name(target, &options)?;
     let kept = WatchRequest {
         uri: &request.head.uri,

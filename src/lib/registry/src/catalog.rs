@@ -416,6 +416,12 @@ impl Catalog {
         Some(entry.computed.clone())
     }
 
+    /// Finds what computes a target.
+    pub(crate) fn computed_at(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
+        let definition = &target.served.definition;
+        self.find_computed(&definition.group, &definition.plural, &target.subresource)
+    }
+
     /// The first definition with the same storage prefix, which computes the selectable fields of
     /// all of them.
     pub(crate) fn owner(&self, definition: &Arc<Definition>) -> Arc<Definition> {

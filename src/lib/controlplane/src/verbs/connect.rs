@@ -2,6 +2,7 @@
 
 use crate::action::ResourceAction;
 use crate::body;
+use crate::delegate::seated_at_first;
 use crate::exchange::Request;
 use crate::rejection::Rejection;
 use crate::state::ServerState;
@@ -14,10 +15,6 @@ use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 use ferrokube_trace::SpanInfo;
 use std::pin::pin;
-use std::time::Duration;
-
-/// How long a request whose other server does not answer keeps its seats.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn connect(
     state: &ServerState,
@@ -53,14 +50,7 @@ pub(crate) async fn connect(
             object: action.resource().map_or("", ResourceAction::name),
         },
     };
-    let mut connecting = pin!(connections.connect(call));
-    let connected = match tokio::time::timeout(PATIENCE, &mut connecting).await {
-        Ok(connected) => connected,
-        Err(_) => {
-            ferrokube_flow::leave_seat();
-            connecting.await
-        }
-    };
+    let connected = seated_at_first(pin!(connections.connect(call))).await;
     // What streams from now on needs none.
     ferrokube_flow::leave_seat();
     connected.map_err(|error| rejection(error, Connections::is_proxy(target)))

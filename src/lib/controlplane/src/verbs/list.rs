@@ -1,11 +1,11 @@
 //! GET of a collection.
 
-use super::respond::{collection_router, columns_cost, go_type, include, is_partial, offer};
+use super::respond::{collection_offer, columns_cost, go_type, include, is_partial};
 use crate::compress;
 use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::Request;
 use crate::filters::audit_payload;
-use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::negotiate::{Accepted, Form, View, Views};
 use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
@@ -22,10 +22,7 @@ pub(crate) async fn list(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(Offer {
-        router: collection_router(&target.served),
-        ..offer(&target.served, Views::List)
-    })?;
+    let accepted = request.asked().accepted(collection_offer(&target.served, Views::List))?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     let listing = state.registry.listing(target, &options).await?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
 /// What a resource can be encoded to.
-pub(crate) fn offer(served: &Served, views: Views) -> Offer {
+pub(super) fn offer(served: &Served, views: Views) -> Offer {
     let router = if served.definition.dialect.routes_itself() {
         RouterTypes::None
     } else {
@@ -35,9 +35,11 @@ pub(crate) fn offer(served: &Served, views: Views) -> Offer {
     Offer { protobuf: served.version().message.is_some(), views, router }
 }
 
-/// Media types that the router knows for reads of collections, which may be watches.
-pub(crate) fn collection_router(served: &Served) -> RouterTypes {
-    if served.definition.dialect.routes_itself() { RouterTypes::None } else { RouterTypes::Streams }
+/// The same for reads of collections: the router knows the types of watches, which they may be.
+pub(crate) fn collection_offer(served: &Served, views: Views) -> Offer {
+    let routes_itself = served.definition.dialect.routes_itself();
+    let router = if routes_itself { RouterTypes::None } else { RouterTypes::Streams };
+    Offer { router, ..offer(served, views) }
 }
 
 /// Views of an object, or of its subresource.
@@ -70,7 +72,7 @@ pub(super) fn is_partial(accepted: Accepted) -> bool {
     matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
 }
 
-pub(super) fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure> {
+pub(crate) fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure> {
     if matches!(accepted.view, View::Table(_)) {
         request.action.options().include()
     } else {

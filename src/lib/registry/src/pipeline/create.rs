@@ -61,12 +61,7 @@ impl Registry {
 
     /// Implementation of a target that is computed, not stored.
     fn computed(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
-        let definition = &target.served.definition;
-        let computed = self.catalog().find_computed(
-            &definition.group,
-            &definition.plural,
-            &target.subresource,
-        )?;
+        let computed = self.catalog().computed_at(target)?;
         (!computed.is_projection()).then_some(computed)
     }
 
@@ -75,12 +70,7 @@ impl Registry {
         if target.subresource.is_empty() {
             return None;
         }
-        let definition = &target.served.definition;
-        let computed = self.catalog().find_computed(
-            &definition.group,
-            &definition.plural,
-            &target.subresource,
-        )?;
+        let computed = self.catalog().computed_at(target)?;
         computed.is_projection().then_some(computed)
     }
 

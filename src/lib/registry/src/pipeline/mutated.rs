@@ -106,10 +106,7 @@ pub fn decode_mutated(
     target: &Target,
     object: Document,
 ) -> Result<Document, String> {
-    let definition = &target.served.definition;
-    let computed =
-        catalog.find_computed(&definition.group, &definition.plural, &target.subresource);
-    let decoder = match computed {
+    let decoder = match catalog.computed_at(target) {
         Some(computed) => ObjectDecoder::for_computed(target, &*computed),
         None => ObjectDecoder::of(&target.served),
     };
