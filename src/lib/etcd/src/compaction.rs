@@ -2,11 +2,11 @@
 //! compacts per interval, to the revision at the start of the interval. An etcd that is full does
 //! not take the key by which they agree: then each of them compacts, which frees space.
 
-use crate::engine::{EtcdShared, is_full, op};
 use crate::proto::{
     CompactionRequest, Compare, CompareResult, CompareTarget, PutRequest, RangeRequest,
-    RequestUnion, ResponseUnion, TargetUnion, TxnRequest,
+    RequestUnion, ResponseUnion, TargetUnion, TxnRequest, op,
 };
+use crate::shared::{EtcdShared, is_full};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;

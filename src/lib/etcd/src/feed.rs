@@ -2,11 +2,12 @@
 //! compacted, it starts over with a state.
 
 use crate::connection::MemberWatch;
-use crate::engine::{EtcdShared, revision};
+
 use crate::proto::{
     EtcdWatchRequest, EventType, KeyValue, RangeRequest, WatchCreateRequest, WatchEvent,
     WatchRequestUnion, WatchResponse,
 };
+use crate::shared::{EtcdShared, revision};
 use ferrokube_storage::Revision;
 use ferrokube_storage::remote::{BoxFuture, FeedItem, RemoteChange, RemoteFeed};
 use std::sync::Arc;

@@ -8,9 +8,10 @@
 //! sent again: from then on no earlier copy is applied, and the history up to there tells whether
 //! one was. The next transactions have a new fence.
 
-use crate::engine::{EtcdShared, op};
+use crate::connection::EtcdConnection;
+use crate::lease::Leases;
 use crate::proto::{
-    Compare, CompareResult, CompareTarget, PutRequest, RequestUnion, TargetUnion, TxnRequest,
+    Compare, CompareResult, CompareTarget, PutRequest, RequestUnion, TargetUnion, TxnRequest, op,
 };
 use bytes::Bytes;
 use std::hash::{BuildHasher, RandomState};
@@ -40,14 +41,19 @@ impl Fence {
     }
 
     /// What the next transaction requires to be absent.
-    pub(crate) async fn compare(&self, shared: &EtcdShared) -> Result<Compare, Status> {
+    pub(crate) async fn compare(
+        &self,
+        connection: &EtcdConnection,
+        leases: &Leases,
+        prefix: &str,
+    ) -> Result<Compare, Status> {
         let mut key = self.key.lock().await;
         if key.is_empty() {
-            *key = new_key(shared);
+            *key = new_key(prefix);
         }
         if self.is_needed.load(Ordering::Acquire) {
-            shared.connection.txn(write(key.clone(), shared).await?).await?;
-            *key = new_key(shared);
+            connection.txn(write(key.clone(), connection, leases).await?).await?;
+            *key = new_key(prefix);
             self.is_needed.store(false, Ordering::Release);
         }
         Ok(Compare {
@@ -59,14 +65,18 @@ impl Fence {
     }
 }
 
-async fn write(key: Bytes, shared: &EtcdShared) -> Result<TxnRequest, Status> {
-    let lease = shared.leases.for_ttl(&shared.connection, TTL).await?;
+async fn write(
+    key: Bytes,
+    connection: &EtcdConnection,
+    leases: &Leases,
+) -> Result<TxnRequest, Status> {
+    let lease = leases.for_ttl(connection, TTL).await?;
     let put = PutRequest { key, lease, ..Default::default() };
     Ok(TxnRequest { success: vec![op(RequestUnion::Put(put))], ..Default::default() })
 }
 
-fn new_key(shared: &EtcdShared) -> Bytes {
+fn new_key(prefix: &str) -> Bytes {
     // Differs between calls and processes.
     let [one, other] = [0_u64, 1].map(|number| RandomState::new().hash_one(number));
-    format!("{}{PLACE}{one:016x}{other:016x}", shared.prefix).into()
+    format!("{prefix}{PLACE}{one:016x}{other:016x}").into()
 }

@@ -1,12 +1,13 @@
 //! Keys and values of an etcd as a whole, for migrations: no store, no feed.
 
 use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, reason};
-use crate::engine::{in_etcd, in_store, op};
 use crate::lease::Leases;
+use crate::proto::op;
 use crate::proto::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, KeyValue, LeaseTimeToLiveRequest,
     PutRequest, RangeRequest, RequestUnion, ResponseUnion, TargetUnion, TxnRequest, TxnResponse,
 };
+use crate::shared::{in_etcd, in_store};
 use bytes::Bytes;
 use std::time::Duration;
 use tonic::Status;

@@ -32,6 +32,7 @@ mod migrated;
 mod proto;
 mod remembered;
 mod renewal;
+mod shared;
 pub mod testing;
 
 pub use connection::{ConfigError, EtcdConfig, EtcdTls, TlsSource};

@@ -268,3 +268,7 @@ pub(crate) struct WatchResponse {
     #[prost(message, repeated, tag = "11")]
     pub(crate) events: Vec<WatchEvent>,
 }
+
+pub(crate) fn op(request: RequestUnion) -> RequestOp {
+    RequestOp { request: Some(request) }
+}

@@ -2,7 +2,8 @@
 //! that are there go on.
 
 use crate::connection::{EtcdTls, TlsSource};
-use crate::engine::EtcdShared;
+use crate::shared::EtcdShared;
+
 use std::sync::Arc;
 use std::time::Duration;
 
