@@ -4,41 +4,19 @@ use crate::fields::{self, NodeFacts};
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use crate::service_links;
+use crate::variables::{VariableRoom, Variables};
 use k8s_openapi::api::core::v1::{Container, EnvVarSource};
 use std::collections::BTreeMap;
 
 /// Longest text that Linux gives to a process, in bytes.
 const MAX_TEXT: usize = 128 << 10;
-/// Bytes of variables, see [`VariableRoom`]; Linux gives a process at most 6 MiB.
-pub(crate) const MAX_VARIABLES: usize = 8 << 20;
 /// Longest name of a variable that is referred to, in bytes.
 const MAX_VARIABLE: usize = 1024;
-
-/// By name.
-pub(crate) type Variables = BTreeMap<String, String>;
 
 /// The variables of a container, and what references in its command may still add.
 pub(crate) struct ContainerEnvironment {
     pub(crate) values: Variables,
     pub(crate) room: VariableRoom,
-}
-
-/// Bytes that the variables of a container may still take: names and values from other objects, and
-/// values that replace references.
-pub(crate) struct VariableRoom(usize);
-
-impl VariableRoom {
-    pub(crate) fn new() -> Self {
-        Self(MAX_VARIABLES)
-    }
-
-    /// Call it before the bytes are copied.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), PodObjectError> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
-            PodObjectError::Invalid(format!("the variables are larger than {MAX_VARIABLES} bytes"))
-        })?;
-        Ok(())
-    }
 }
 
 /// All variables of a container. Later ones see earlier ones.
@@ -196,13 +174,13 @@ pub(crate) fn expand<'a>(
         }
         let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
         let value = is_open.then(|| lookup(&text[at + 1..close])).flatten();
-        match value.filter(|value| value.len() <= room.0) {
+        match value.filter(|value| value.len() <= room.left) {
             Some(value) => {
                 let left = (MAX_TEXT + 1).saturating_sub(out.len());
                 let end = (left..value.len()).find(|at| value.is_char_boundary(*at));
                 let end = end.unwrap_or(value.len());
                 out.push_str(&value[..end]);
-                room.0 -= end;
+                room.left -= end;
                 rest = &text[close + 1..];
             }
             None => {
@@ -218,6 +196,7 @@ pub(crate) fn expand<'a>(
 mod tests {
     use super::*;
     use crate::objects::{NoObjects, ObjectFuture};
+    use crate::variables::MAX_VARIABLES;
     use k8s_openapi::api::core::v1::{
         ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
     };

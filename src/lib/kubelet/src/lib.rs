@@ -63,6 +63,7 @@ mod status;
 mod supported;
 mod termination;
 mod usage;
+mod variables;
 mod volumes;
 mod worker;
 

@@ -1,7 +1,7 @@
 //! The variables by which containers find services; names are kubelet's.
 
-use crate::environment::{VariableRoom, Variables};
 use crate::objects::PodObjectError;
+use crate::variables::{VariableRoom, Variables};
 use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn variable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::MAX_VARIABLES;
+    use crate::variables::MAX_VARIABLES;
     use serde_json::json;
 
     fn service(namespace: &str, name: &str, ip: &str, ports: serde_json::Value) -> Arc<Service> {

@@ -114,7 +114,7 @@ fn refused(mount: &VolumeMount, container: &Container, failure: &SubPathFailure)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::VariableRoom;
+    use crate::variables::VariableRoom;
     use serde_json::json;
     use std::collections::BTreeMap;
 
