@@ -53,7 +53,7 @@ fn fault_09_a_data_directory_without_its_state_is_refused() {
     fs::rename(&kept, &store).unwrap();
     cluster.restart().unwrap();
     cluster.kill().unwrap();
-    // An empty state only for who says so.
+    // An empty state only on explicit request.
     fs::remove_dir_all(&store).unwrap();
     fs::remove_file(data.join("store.made")).unwrap();
     cluster.restart().unwrap();

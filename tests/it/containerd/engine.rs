@@ -132,7 +132,7 @@ async fn ended(process: &mut Child) -> String {
 fn spawn(installed: &Path, own: &Path, registry: &ImageRegistry) -> Result<Child, String> {
     let text = |error: std::io::Error| error.to_string();
     fs::create_dir(own.join("net.d")).map_err(text)?;
-    // The port is nobody else's while the test runs: no two tests share a network.
+    // The port is free while the test runs: no two tests share a network.
     let [high, low] = registry.port().to_be_bytes();
     let network = format!(
         r#"{{"cniVersion": "0.4.0", "name": "test", "plugins": [{{"type": "ptp", "ipam":

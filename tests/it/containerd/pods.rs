@@ -99,7 +99,7 @@ async fn a_pod_with_a_sidecar_probes_hooks_and_a_config_map_runs_restarts_and_en
     assert_ne!(id(&first), id(&second));
     assert!(shared.join("stopped").exists(), "the preStop hook of the killed container has run");
 
-    // The next kubelet goes on with the same containers.
+    // The next kubelet continues with the same containers.
     node.restart_kubelet();
     fs::remove_file(shared.join("ready")).unwrap();
     let unready = |pod: &Value| condition(pod, "Ready") == "False";

@@ -176,7 +176,7 @@ impl JudgedClient {
         self.server.1.client()
     }
 
-    /// Reads without a resourceVersion; `None`: nobody answered that.
+    /// Reads without a resourceVersion; `None`: no reply.
     async fn read(&self, name: &str) -> Option<SeenValue> {
         let began = self.recorder.now();
         let answer = self.client().get(&format!("{MAPS}/{name}")).await.ok()?;
@@ -206,7 +206,7 @@ impl JudgedClient {
         Some(())
     }
 
-    /// Writes on what was seen; `None`: nobody said what became of it.
+    /// Writes on what was seen; `None`: the outcome is unknown.
     async fn write(&self, name: &str, text: String, seen: SeenValue) -> Option<Acknowledgement> {
         let began = self.recorder.now();
         let (client, guard) = (self.client(), seen.map(|(revision, _)| revision));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of all blocks of a file but the last, in bytes. An incremental backup of a growing log
-/// writes half of it in vain, on average.
+/// rewrites half of it needlessly, on average.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
 /// SHA-256 of a block.

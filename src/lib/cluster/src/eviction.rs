@@ -313,7 +313,7 @@ fn unprocessed(budget: &str) -> Failure {
     too_many(RETRY, why)
 }
 
-/// 429. `seconds`: until a retry; 0 if nobody knows.
+/// 429. `seconds`: until a retry; 0 if unknown.
 fn too_many(seconds: u32, why: String) -> Failure {
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
     let details =

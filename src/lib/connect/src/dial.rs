@@ -41,7 +41,7 @@ impl AllowedHosts {
 pub(crate) enum Security {
     /// A kubelet: it gets this server's certificate.
     Kubelet,
-    /// A kubelet whose certificate is not verified, because the client says so.
+    /// A kubelet whose certificate is not verified, at the client's request.
     UnverifiedKubelet,
     /// Anybody, encrypted.
     Encrypted,

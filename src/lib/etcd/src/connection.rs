@@ -101,7 +101,7 @@ pub enum ConfigError {
 /// Connections that are made when needed.
 ///
 /// All replies must come from one cluster, whose revisions do not go back: a member of another
-/// cluster or one restored from a backup would take writes on a state that nobody has seen. Once
+/// cluster or one restored from a backup would take writes on a state that no client has seen. Once
 /// that happened, every call fails, and nothing is acknowledged any more.
 pub(crate) struct EtcdConnection {
     members: Vec<Member>,

@@ -143,7 +143,7 @@ impl ImageManager {
     /// runtime may have changed; flights in progress stay as they began.
     ///
     /// # Errors
-    /// The runtime's; the answer of before stands.
+    /// The runtime's; the previous answer is kept.
     pub async fn learn_capabilities(&self) -> Result<bool, CriError> {
         let runtime = self.flights.runtime.within(Some(Duration::from_secs(120)));
         let status = runtime.status(RuntimeStatusRequest { verbose: true }).await?;
@@ -176,7 +176,7 @@ impl ImageManager {
     /// needs is cancelled.
     ///
     /// # Errors
-    /// [`PullError`]. The caller tries again whenever it likes: failures back off here.
+    /// [`PullError`]. The caller may retry at any time: failures back off here.
     pub async fn ensure(&self, request: &PullRequest) -> Result<String, PullError> {
         let policy = match request.policy {
             PullPolicy::Always => "always",

@@ -39,7 +39,7 @@ impl PostedStatus {
 }
 
 impl StatusBoard {
-    /// Posts a status; nothing happens if it is the one of before.
+    /// Posts a status unless it is unchanged.
     pub(crate) fn post(&self, pod: &NodePod, status: PodStatus) {
         let mut posted = self.posted.lock();
         let old = posted.get(&pod.uid).and_then(|posted| posted.status.as_ref());

@@ -33,7 +33,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     let EndingPod { uid, pod, .. } = ending;
     let seen = look(node, uid).await?;
     stop(node, ending, &seen).await?;
-    // After a restart nothing may be left to show: the status of before stands.
+    // After a restart nothing may be left to report: the previous status stays.
     let is_shown = match &ending.end {
         PodEnd::Evicted(_) => true,
         PodEnd::Deleted => !seen.containers.is_empty(),

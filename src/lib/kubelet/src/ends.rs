@@ -34,7 +34,7 @@ impl PodEnds {
         self.0.lock().insert(uid.to_owned(), (end, false));
     }
 
-    /// Notes that a pod has come to its end.
+    /// Records that a pod has ended.
     pub(crate) fn over(&self, uid: &str) {
         let mut all = self.0.lock();
         match all.get_mut(uid) {

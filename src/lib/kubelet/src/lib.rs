@@ -11,8 +11,8 @@
 //! - **A worker per pod** (`worker.rs`) looks at the pod's sandbox and containers, does the next
 //!   step (`next.rs`: a pure function of the pod and what was seen), and looks again. Dropped, it
 //!   leaves the runtime as it is: a pod that is being deleted gets a worker that ends it.
-//! - **Static pods** (`static_pods.rs`) come from files; a changed file is another pod, and the one
-//!   of before ends first.
+//! - **Static pods** (`static_pods.rs`) come from files; a changed file is another pod; the
+//!   previous one ends first.
 //! - **Fail closed** (`supported.rs`): a pod with a field that is not implemented is refused by its
 //!   name, never run without it.
 //! - **The API server** (`api/`) is watched for the pods of this node. Workers post statuses to a

@@ -205,7 +205,7 @@ impl PodLoop {
             self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
         }
         for pod in &desired.wanted {
-            // The pod of before, or this one, is still ending: paths, names and ports are its own.
+            // The previous pod, or this one, is still ending and holds its paths, names and ports.
             let name = pod.full_name();
             let has_ports = |other: &EndingTask| {
                 other.pod.pod.as_ref().is_some_and(|other| host_ports::conflict(pod, other))
@@ -224,7 +224,7 @@ impl PodLoop {
         }
     }
 
-    /// Whether a pod has come to its end, or comes to it now.
+    /// Whether a pod has ended, or ends now.
     fn has_ended(&mut self, pod: &NodePod) -> bool {
         let Some(end) = self.node.ends.get(&pod.uid) else { return false };
         // Only an eviction is wanted by others than this loop.

@@ -11,7 +11,7 @@ const MAX_FILE: u64 = 10 << 20;
 /// The pods of all files in a directory; what is wrong is logged, by file.
 ///
 /// # Errors
-/// The directory cannot be listed: the pods of before are to stay.
+/// The directory cannot be listed: keep the previous pods.
 pub(crate) fn read_directory(path: &Path, node: &str) -> io::Result<Vec<NodePod>> {
     let mut files = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(fs::DirEntry::file_name);

@@ -156,7 +156,7 @@ impl StatusView<'_> {
                 out.last_state = Some(terminated(report));
             }
             ContainerPhase::Exited => {
-                // An init container that succeeded is ready, as kubelet has it.
+                // As in kubelet, an init container that succeeded is ready.
                 out.ready = is_init && !is_sidecar(container) && report.exit_code == 0;
                 out.state = Some(terminated(report));
                 out.last_state = earlier;

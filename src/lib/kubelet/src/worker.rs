@@ -134,7 +134,7 @@ async fn work(
     node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory, &holds), now()));
     if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
         memory.volumes_at = Instant::now();
-        // The files of before stand: a running pod does not end for a deleted config map.
+        // Keeps the previous files: a running pod does not end for a deleted config map.
         if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
             tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
         }
@@ -308,7 +308,7 @@ async fn start(
     node.report(pod, "Created", format!("Container created: {name}"));
     let request = StartContainerRequest { container_id: container_id.clone() };
     if let Err(error) = node.runtime.start_container(request).await {
-        // It would be found as created, and be made again without end.
+        // It would be found as created, and created again in a loop.
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
         node.warn(pod, "Failed", format!("Error: {error}"));
         return Err(WorkerError::Start(error));

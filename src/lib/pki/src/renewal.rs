@@ -29,7 +29,7 @@ impl Renewal {
         Self { not_before: self.not_before.max(other.not_before), at: self.at.min(other.at) }
     }
 
-    /// The time left, as long as nobody sets the clock.
+    /// The time left, unless the clock is set.
     fn left(self, now: SystemTime) -> Duration {
         if now < self.not_before {
             Duration::ZERO

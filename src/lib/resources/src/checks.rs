@@ -11,7 +11,7 @@ pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
 /// Message about a field of an immutable object.
 pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// Errors, until there are as many as are shown: each has a text of its own, and nobody reads more.
+/// Errors, up to the number that is shown: each has its own text, and more are never read.
 /// Every loop over what users wrote goes through here.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList(Vec<FieldError>);

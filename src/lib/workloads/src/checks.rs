@@ -6,7 +6,7 @@ use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Shown};
 use ferrokube_apimachinery::{name, work};
 use std::net::IpAddr;
 
-/// Errors, until there are as many as are shown: each has a text of its own, and nobody reads more.
+/// Errors, up to the number that is shown: each has its own text, and more are never read.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(Vec<FieldError>);
 

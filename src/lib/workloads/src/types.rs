@@ -1,7 +1,7 @@
 //! What the rows of `defaults.tsv` and `rules.tsv` mean for a type and all that it contains: built
 //! per type at first use, without the types below which there are no rows.
 //!
-//! Rows belong to types, as in kube-apiserver: what is said once of a container holds in pods and
+//! Rows belong to types, as in kube-apiserver: what a row says of a container holds in pods and
 //! in the templates of all controllers.
 
 use crate::checks::FieldErrors;

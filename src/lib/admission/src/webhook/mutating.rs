@@ -24,7 +24,7 @@ use std::time::Instant;
 /// The name of the step.
 pub const NAME: &str = "MutatingAdmissionWebhook";
 /// Max bytes of an object after a patch, as of a request's body: webhooks that come after cannot
-/// make it grow without end.
+/// make it grow without bound.
 const MAX_OBJECT_BYTES: usize = 3 << 20;
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";

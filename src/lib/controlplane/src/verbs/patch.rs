@@ -35,7 +35,7 @@ pub(crate) async fn patch(
         options.forbid_create = forbid_create(state, request);
     }
     let read = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await;
-    // A subresource creates no object, so that a missing one is said first.
+    // A subresource creates no object, so a missing object is reported first.
     let patch = read.or_else(|failure| {
         let is_whole = target.subresource.is_empty();
         if is_whole { Err(failure) } else { Ok(Patch::Unreadable(failure)) }

@@ -65,7 +65,7 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// Counts a watch of who authenticated until what is returned is dropped: nobody can have more
+    /// Counts a watch for the authenticated user until the result is dropped: nobody gets more
     /// by impersonating others, or by making accounts. `None`: it is not counted.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
         let store = attach(&etcd).await;
         let written = fill(&store).await;
         assert!(!store.has_space());
-        // Nothing is lost, here and for those that come; reads and deletes go on.
+        // Nothing is lost for present and later clients; reads and deletes continue.
         catch_up(&store).await;
         for store in [&store, &attach(&etcd).await] {
             assert!(written.iter().all(|object| store.get(object).is_some()));

@@ -363,7 +363,7 @@ async fn fault_15_a_create_that_is_delivered_late_restores_nothing() {
         let waiting = store.submit(create(&object, "1")).unwrap();
         tokio::time::sleep(Duration::from_secs(2)).await;
         proxy.cut();
-        // Sent again to the other member, without which nobody knows what became of it.
+        // Sent again to the other member, without which the outcome is unknown.
         let made = soon(waiting.committed()).await;
         assert!(made.is_ok(), "{made:?}");
         commit(&store, delete(&object)).await.unwrap();

@@ -59,7 +59,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns the conditions of before; `None`: there is no such node.
+/// Returns the previous conditions; `None`: there is no such node.
 async fn report(
     nodes: &Api<Node>,
     identity: &NodeIdentity,

@@ -157,7 +157,7 @@ async fn a_node_that_is_short_of_memory_evicts_one_pod_and_lets_none_in() {
     assert!(conditions.iter().any(|it| it.type_ == "DisruptionTarget" && it.status == "True"));
     assert!(node.events.0.lock().contains(&("greedy".to_owned(), "Evicted")));
     assert!(node.node.pressure.lock().memory, "for a while");
-    // The API server has the pods of before, and new ones.
+    // The API server has the previous pods, and new ones.
     let mut failed = pod("greedy", None);
     failed.status = Some(node.status("greedy"));
     let (best_effort, important) = (pod("late", None), pod("requesting", Some("1Mi")));

@@ -4,7 +4,7 @@ use super::summary::{CpuSample, UsageSummary};
 use crate::next::WallTime;
 use std::collections::HashMap;
 
-/// The last samples, of what there still is.
+/// The last samples, of what still exists.
 #[derive(Default)]
 pub(super) struct CpuRates(HashMap<String, LastSample>);
 

@@ -30,7 +30,7 @@ pub(super) struct WorkerUsage {
 /// Where a request is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollPlan {
-    /// On a worker; there is nobody whom it could delay.
+    /// On a worker; it delays no other caller.
     Alone,
     /// On a worker, its polls counted.
     Counted,

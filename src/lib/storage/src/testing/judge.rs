@@ -293,7 +293,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What was acknowledged is in the history. It, and what nobody said of and is there, is after
+    /// What was acknowledged is in the history. It, and what is there without a reply, is after
     /// the state that its guard required.
     fn check_writes(&mut self, operations: &[ClientOperation]) {
         for operation in operations {

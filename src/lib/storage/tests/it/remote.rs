@@ -272,7 +272,7 @@ async fn a_write_that_is_applied_and_refused_for_space_is_acknowledged() {
         let done = commit(&one, txn).await.unwrap();
         assert_eq!(one.get(&object).unwrap().revision, done.revision);
     }
-    // Without the history, it is known if the head is still the one of before.
+    // Without the history, it is known if the head is unchanged.
     for (fault, is_known) in [(SharedFault::Full, true), (SharedFault::FullAtLast, false)] {
         engine.fail_next(&[fault]);
         let ticket = one.submit(write(&object, "3")).unwrap();

@@ -309,8 +309,8 @@ fn fault_08_no_merge_begins_while_a_repair_waits_for_room() {
     });
 }
 
-/// Fault 8: without room for a repair it is said and tried again; with what is held back for a full
-/// disk, there is room.
+/// Fault 8: without room a repair is reported as failed and retried; the reserves for a full disk
+/// make room.
 #[test]
 fn fault_08_a_repair_waits_for_room() {
     let (disk, run) = journal();
