@@ -9,10 +9,9 @@ use crate::state::ServerState;
 use crate::status;
 use crate::verbs::respond::{collection_offer, go_type, include};
 use bytes::{Bytes, BytesMut};
-use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
-use ferrokube_registry::{Object, Target, Watch, WatchItem, WatchOptions};
+use ferrokube_registry::{Object, Target, Watch, WatchItem};
 use ferrokube_serve::{Chunk, Response};
 use ferrokube_storage::Entry;
 use http::HeaderValue;
@@ -45,13 +44,7 @@ pub(crate) async fn respond(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = request.asked().accepted(collection_offer(&target.served, Views::Single))?;
-    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
-    if accepted.form == Form::Yaml {
-        return Err(not_streamed().into());
-    }
     let options = request.action.options().watch(jitter())?;
-    let include = include(request, accepted)?;
-    check_name(target, &options)?;
     let kept = WatchRequest {
         uri: &request.head.uri,
         version: request.head.version,
@@ -60,6 +53,12 @@ pub(crate) async fn respond(
     let caller = request.class().caller;
     let held = state.watchers.begin(caller, &request.authenticated.user, &kept)?;
     let watch = state.registry.watch(target, options).await?;
+    // As in kube-apiserver, the form is checked once the watch has its options.
+    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
+    let include = include(request, accepted)?;
+    if accepted.form == Form::Yaml {
+        return Err(not_streamed().into());
+    }
     // Boxed: `unfold` stores both the stream and its future, which contains the stream.
     let stream = Box::new(WatchStream {
         watch,
@@ -88,17 +87,6 @@ pub(crate) async fn respond(
         );
     }
     Ok(response)
-}
-
-/// A path that names an object admits no field selector for another name.
-fn check_name(target: &Target, options: &WatchOptions) -> Result<(), Failure> {
-    let fields = &options.list.fields;
-    match &target.name {
-        Some(name) if !fields.is_empty() && fields.exact("metadata.name") != Some(name) => {
-            Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Random, so that watches that began together do not end together.

@@ -222,6 +222,35 @@ async fn watches_that_are_rejected() {
     assert_eq!(server.get(&format!("{CONFIGMAPS}/a?watch=true")).await.json()["kind"], "ConfigMap");
 }
 
+/// As in kube-apiserver: options, selectors, name, version, and the form at last.
+#[tokio::test]
+async fn what_is_wrong_with_the_options_of_a_watch_precedes_its_form() {
+    let server = TestServer::new().await;
+    let [one, list, table, yaml] = [
+        "application/json",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/yaml",
+    ];
+    let named = "/api/v1/watch/namespaces/default/configmaps/b?fieldSelector";
+    let all = format!("{CONFIGMAPS}?watch=1");
+    for (path, accept, code, part) in [
+        (format!("{all}&sendInitialEvents=true"), list, 422, "requires setting"),
+        (format!("{all}&resourceVersion=x"), list, 500, "invalid syntax"),
+        (format!("{all}&resourceVersion=x"), yaml, 500, "invalid syntax"),
+        (all.clone(), list, 406, "you requested PartialObjectMetadataList"),
+        (format!("{all}&includeObject=x&resourceVersionMatch=Exact"), table, 422, "is invalid"),
+        (format!("{all}&includeObject=x"), table, 400, "includeObject"),
+        (format!("{named}=x=y"), one, 400, "field label not supported: x"),
+        (format!("{named}=metadata.name=c&sendInitialEvents=true"), one, 422, "for list"),
+        (format!("{named}=metadata.name=c&resourceVersion=x"), one, 400, "match requested name"),
+    ] {
+        let answer = server.get_as(&path, accept).await;
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.code == code && message.contains(part), "{path} {accept}: {message}");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_ends_at_its_timeout() {
     let server = TestServer::paused(|builder| builder).await;
@@ -280,6 +309,25 @@ async fn the_legacy_watch_path_works() {
     assert_eq!((all.brief().await, all.brief().await), ("ADDED a".into(), "ADDED b".into()));
     let mut one = Lines::open(&server, "/api/v1/watch/namespaces/default/configmaps/b", &[]).await;
     assert_eq!(one.brief().await, "ADDED b");
+}
+
+/// The defaults of a streaming list are those of the parameter, without a version and from 0.
+#[tokio::test]
+async fn a_watch_by_its_path_alone_is_no_streaming_list() {
+    let server = TestServer::paused(|builder| builder).await;
+    server.configmap("a").await;
+    let path =
+        "/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true&timeoutSeconds=1";
+    let mut by_path = Lines::open(&server, path, &[]).await;
+    assert_eq!(by_path.brief().await, "ADDED a");
+    assert_eq!(by_path.next().await, None);
+    let zero = format!("{path}&watch=true&resourceVersion=00");
+    let mut from_zero = Lines::open(&server, &zero, &[]).await;
+    assert_eq!(from_zero.brief().await, "ADDED a");
+    assert_eq!(from_zero.next().await, None);
+    let mut by_both = Lines::open(&server, &format!("{path}&watch=true"), &[]).await;
+    assert_eq!(by_both.brief().await, "ADDED a");
+    assert_eq!(by_both.brief().await, "BOOKMARK -");
 }
 
 /// A watch whose client reads nothing holds one frame of a backlog; the rest stays in the history.

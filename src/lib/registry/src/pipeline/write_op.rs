@@ -690,7 +690,9 @@ impl<'a> WriteOp<'a> {
         if *version == definition.storage_version || definition.dialect.has_epochs() {
             return true;
         }
-        let stored = self.target.served.stored();
+        // Another group's definition may own the storage.
+        let owner = self.registry.catalog().owner(definition);
+        let stored = Served { version: owner.storage_version, definition: owner };
         self.is_same(&codec::view(head, &stored), &codec::to_stored(&self.target.served, object))
     }
 

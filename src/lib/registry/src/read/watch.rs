@@ -89,6 +89,7 @@ impl Registry {
         }
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, &options.list)?;
+        check_name(target, &options)?;
         // kube-apiserver answers 500 for a version that is not a number, unlike for lists (400).
         let asked =
             parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
@@ -140,9 +141,12 @@ impl Registry {
                 return Ok(WatchPhase::Failed(Box::new(failure)));
             }
             let snapshot = store.snapshot(prefix);
-            // A watch with an initial state is a streaming list, even if not requested by
-            // `sendInitialEvents`.
-            let end_bookmark = options.bookmarks;
+            // By default, the parameter (not the path alone) asks for a streaming list from no
+            // version and from 0, but not from "00".
+            let by_default =
+                !options.by_path && matches!(options.list.resource_version.as_str(), "" | "0");
+            let end_bookmark =
+                options.bookmarks && options.list.initial_events.unwrap_or(by_default);
             return Ok(match store.watch(prefix, snapshot.revision) {
                 Ok(cursor) => {
                     let _reading = self.state.readers.begin(&snapshot, snapshot.count(None, None));
@@ -179,6 +183,17 @@ impl Registry {
             return Ok(WatchPhase::Failed(Box::new(future_version(after, store.revision()))));
         }
         Ok(WatchPhase::Live(cursor))
+    }
+}
+
+/// A path that names an object admits no field selector for another name.
+fn check_name(target: &Target, options: &WatchOptions) -> Result<(), Failure> {
+    let fields = &options.list.fields;
+    match &target.name {
+        Some(name) if !fields.is_empty() && fields.exact("metadata.name") != Some(name) => {
+            Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,6 +10,8 @@ use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use std::sync::Arc;
 
+const EVENTS: (&str, &str) = ("", "events");
+
 fn with_meta(name: &str, field: &str, value: impl Into<Value>) -> Value {
     let mut object = configmap(name, "v");
     object["metadata"][field] = value.into();
@@ -148,6 +150,27 @@ async fn a_write_without_changes_is_a_noop() {
         );
     }
     assert_eq!(server.registry.store().revision(), revision);
+}
+
+/// Each group has its own fields, and the core group's are stored.
+#[tokio::test]
+async fn a_write_without_changes_is_a_noop_in_both_groups_of_events() {
+    let server = TestRegistry::new();
+    let newer = ("events.k8s.io", "events");
+    let about = json!({"kind": "ConfigMap", "namespace": "ns", "name": "a"});
+    let event = json!({"metadata": {"name": "e"}, "regarding": about, "reason": "r", "action": "a", "type": "Normal",
+        "eventTime": "2024-01-02T03:04:05.000006Z", "reportingController": "c", "reportingInstance": "i"});
+    let first = server.post(newer, event.clone()).await.unwrap();
+    let revision = server.registry.store().revision();
+    assert_eq!(server.put(newer, "e", event).await.unwrap(), first);
+    for kind in [newer, EVENTS] {
+        server.patch(kind, "e", merge(json!({"reason": "r"}))).await.unwrap();
+        let shown = server.get(kind, "e").await.unwrap();
+        server.put(kind, "e", shown.into_value()).await.unwrap();
+    }
+    assert_eq!(server.registry.store().revision(), revision);
+    server.patch(newer, "e", merge(json!({"note": "n"}))).await.unwrap();
+    assert!(server.registry.store().revision() > revision);
 }
 
 #[tokio::test]
