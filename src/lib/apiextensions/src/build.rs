@@ -150,6 +150,7 @@ impl DefinitionBuilder<'_> {
             since,
             guards: Vec::new(),
             hooks: Arc::new(CustomHooks {
+                kind: names.kind.clone(),
                 terminating: object.is_terminating(),
                 rules,
                 scales: self.scales(),

@@ -11,6 +11,7 @@ use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 /// Hooks of one custom resource.
 #[derive(Debug)]
 pub(super) struct CustomHooks {
+    pub(super) kind: String,
     /// Its definition is being deleted.
     pub(super) terminating: bool,
     pub(super) rules: VersionRules,
@@ -42,6 +43,7 @@ impl Hooks for CustomHooks {
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let scale = self.scales.iter().find(|(version, _)| version == change.version);
+        let scale = scale.filter(|_| object.kind() == self.kind);
         scale.map(|(_, paths)| paths.validate(change.subresource, object)).unwrap_or_default()
     }
 

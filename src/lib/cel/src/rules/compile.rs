@@ -82,6 +82,7 @@ pub(super) fn compile(
     mark(schema, 0, &mut with_rules);
     let mut compiler = Compiler {
         errors: Vec::new(),
+        of_defaults: Vec::new(),
         malformed: 0,
         total: 0,
         costs: Vec::new(),
@@ -95,6 +96,12 @@ pub(super) fn compile(
         path,
         &NodePosition { cardinality: Some(1), apart: None, root: true, depth: 0 },
     );
+    if !compiler.of_defaults.is_empty() {
+        // A schema whose defaults are invalid is not structural: no expression is compiled.
+        compiler.errors.retain(|error| !is_of_expression(error));
+        compiler.errors.append(&mut compiler.of_defaults);
+        return Err(compiler.errors);
+    }
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
         for (_, field) in std::mem::take(&mut compiler.costs)
@@ -112,6 +119,42 @@ pub(super) fn compile(
         compiler.push(FieldError::forbidden(path, why));
     }
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
+}
+
+/// Whether an error is that of a compiled expression.
+fn is_of_expression(error: &FieldError) -> bool {
+    error.reason != FieldReason::Required
+        && [".rule", ".messageExpression", ".optionalOldSelf"]
+            .iter()
+            .any(|end| error.field.ends_with(end))
+}
+
+/// Whether a field belongs to the node at a path, or is below it.
+fn is_at_or_below(field: &str, path: &str) -> bool {
+    field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
+/// The path of the node that has the rule at a path.
+fn node_of(path: &str) -> &str {
+    path.rsplit_once(".x-kubernetes-validations[").map_or(path, |(node, _)| node)
+}
+
+/// What a list demands of its items.
+const DEMANDS: [&str; 5] = [
+    "if parent array's x-kubernetes-list-type is map",
+    "when x-kubernetes-list-type is map",
+    "when x-kubernetes-list-type is set",
+    "as item of a list with x-kubernetes-list-type=set",
+    "this property is in x-kubernetes-list-map-keys",
+];
+
+/// The field of an error; what a list demands of its items is an error of the list.
+fn refused_by(error: &FieldError) -> &str {
+    let is_demanded = DEMANDS.iter().any(|demand| error.message.contains(demand));
+    match error.field.rsplit_once(".items.") {
+        Some((list, _)) if is_demanded => &error.field[..list.len() + ".items".len()],
+        _ => &error.field,
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -149,6 +192,8 @@ fn too_costly(what: &str, cost: u64, limit: u64) -> String {
 
 struct Compiler<'e> {
     errors: Vec<FieldError>,
+    /// Of rules that do not compile, at the defaults of their nodes.
+    of_defaults: Vec<FieldError>,
     /// Rules with invalid fields other than their expressions; expressions above them are not
     /// compiled.
     malformed: usize,
@@ -165,10 +210,18 @@ struct Compiler<'e> {
 impl Compiler<'_> {
     /// Whether the schema is valid at a path and below it.
     fn is_sound(&self, path: &str) -> bool {
-        let is_below = |error: &FieldError| {
-            error.field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']))
+        !self.refused.iter().any(|error| is_at_or_below(refused_by(error), path))
+    }
+
+    /// Whether a structural schema can be made of a node, valid or not. kube-apiserver looks up
+    /// field paths in that, and accepts any if there is none.
+    fn is_convertible(&self, path: &str) -> bool {
+        let unsupported = |error: &FieldError| {
+            ["is not supported", "and not an array", "must be true or undefined"]
+                .into_iter()
+                .any(|end| error.message.ends_with(end))
         };
-        !self.refused.iter().any(is_below)
+        !self.refused.iter().any(|error| unsupported(error) && is_at_or_below(&error.field, path))
     }
 
     fn push(&mut self, error: FieldError) {
@@ -395,6 +448,7 @@ impl Compiler<'_> {
         }
         match field_path(schema, given, true) {
             Ok((found, _)) => found.into(),
+            Err(_) if !self.is_convertible(node_of(path)) => given.into(),
             Err(_) => {
                 refuse(self, "must be a valid path");
                 given.into()
@@ -418,9 +472,15 @@ impl Compiler<'_> {
                     ProgramError::Type => "cel expression must evaluate to a bool".to_owned(),
                 }
             });
-        let program = program
-            .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
-            .ok()?;
+        let program = program.map_err(|why| {
+            if schema.default.is_some() && self.of_defaults.len() < MAX_ERRORS {
+                let why = format!("rule compile error: {why}");
+                let field = format!("{}.default", node_of(stated.path));
+                self.of_defaults.push(FieldError::invalid(field, schema.kind.name(), why));
+            }
+            self.push(FieldError::invalid(path.as_str(), stated.shown(), why));
+        });
+        let program = program.ok()?;
         let times = at.cardinality.unwrap_or_else(|| self.sizes.occurrences(schema));
         let cost = program.cost().saturating_mul(times);
         self.charge(cost, "estimated rule cost", path.clone());

@@ -129,6 +129,33 @@ fn managers(object: &Value) -> Vec<String> {
         .unwrap_or_default()
 }
 
+/// Replicas are counted in objects of the kind.
+#[tokio::test]
+async fn an_object_of_another_kind_has_no_replicas() {
+    let count = json!({"type": "integer"});
+    let scale = json!({"specReplicasPath": ".spec.r", "statusReplicasPath": ".status.r"});
+    let server = things(
+        json!({"schema": of_spec(&json!({"r": count})), "subresources": {"status": {}, "scale": scale}}),
+    )
+    .await;
+    for (kind, message) in [
+        (
+            "Thing",
+            r#"Thing.example.com "x" is invalid: .spec.r: Invalid value: -1: should be a non-negative integer"#,
+        ),
+        (
+            "Other",
+            r#"Other.example.com "x" is invalid: kind: Invalid value: "Other": must be Thing"#,
+        ),
+    ] {
+        let body = format!(
+            r#"{{"kind":"{kind}","apiVersion":"example.com/v1","metadata":{{"name":"x"}},"spec":{{"r":-1}}}}"#
+        );
+        let answer = server.send("POST", THINGS, &[], body).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (422, Some(message)));
+    }
+}
+
 #[tokio::test]
 async fn a_scale_is_printed_and_managed_as_one() {
     let count = json!({"type": "integer"});

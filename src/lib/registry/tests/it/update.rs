@@ -169,7 +169,7 @@ async fn a_write_without_changes_is_a_noop_in_both_groups_of_events() {
         server.put(kind, "e", shown.into_value()).await.unwrap();
     }
     assert_eq!(server.registry.store().revision(), revision);
-    server.patch(newer, "e", merge(json!({"note": "n"}))).await.unwrap();
+    server.patch(newer, "e", merge(json!({"metadata": {"labels": {"a": "b"}}}))).await.unwrap();
     assert!(server.registry.store().revision() > revision);
 }
 

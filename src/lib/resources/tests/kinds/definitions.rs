@@ -497,6 +497,57 @@ fn rules_are_checked_before_they_are_compiled() {
     );
 }
 
+/// Field paths are looked up in the structural schema, if one can be made of the node.
+#[test]
+fn field_paths_in_unsupported_schemas_are_not_looked_up() {
+    let rules = || json!([{"rule": "true", "fieldPath": "a"}]);
+    let with = |b: Value| json!({"type": "object", "properties": {"b": b}, "x-kubernetes-validations": rules()});
+    let unknown = ("Invalid", ".x-kubernetes-validations[0].fieldPath");
+    of_field(with(json!({"type": "string"})), &[unknown]);
+    of_field(
+        with(json!({"type": "string", "default": 1})),
+        &[unknown, ("TypeInvalid", ".properties[b].default")],
+    );
+    of_field(
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false, "x-kubernetes-validations": rules()}),
+        &[("Invalid", ".x-kubernetes-preserve-unknown-fields")],
+    );
+    of_field(
+        with(json!({"type": "array", "items": [{"type": "string"}]})),
+        &[("Forbidden", ".properties[b].items")],
+    );
+    of_field(with(json!({"type": "string", "$ref": "x"})), &[("Forbidden", ".properties[b].$ref")]);
+}
+
+/// As kube-apiserver: the default is checked first, and no expression is compiled once it fails.
+#[test]
+fn a_rule_that_does_not_compile_is_reported_at_the_default_of_its_node() {
+    let node = |default: Value| {
+        let rules = json!([{"rule": "self.b", "optionalOldSelf": false, "messageExpression": "1"}]);
+        json!({"type": "object", "default": default, "properties": {"b": {"type": "string"}}, "x-kubernetes-validations": rules})
+    };
+    of_field(node(json!({})), &[("Invalid", ".default")]);
+    let rule = |field: &'static str| ("Invalid", field);
+    of_field(
+        node(Value::Null),
+        &[
+            rule(".x-kubernetes-validations[0].optionalOldSelf"),
+            rule(".x-kubernetes-validations[0].rule"),
+        ],
+    );
+}
+
+/// A list demands something of its items; rules of the items are compiled nevertheless.
+#[test]
+fn rules_of_items_are_compiled_whatever_the_list_demands() {
+    let items =
+        json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": [{"rule": "self"}]});
+    of_field(
+        json!({"type": "array", "maxItems": 3, "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}),
+        &[("Invalid", ".items.type"), ("Invalid", ".items.x-kubernetes-validations[0].rule")],
+    );
+}
+
 #[test]
 fn unknown_formats_are_reported_once() {
     let with = |format: &str| {
