@@ -11,9 +11,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// Of the time limit of a start that waits, in microseconds; far above the interval of its attempts.
+const EXTENSION: u64 = 60_000_000;
+
 /// The service serves; `status` is shown by `systemctl status`.
 pub(crate) fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " ")));
+}
+
+/// What a start waits for. The service manager allows it to take longer.
+pub(crate) fn waiting(why: &str) {
+    let why = why.replace('\n', " ");
+    notify(&format!("EXTEND_TIMEOUT_USEC={EXTENSION}\nSTATUS=waiting for the storage: {why}\n"));
 }
 
 /// The service ends.

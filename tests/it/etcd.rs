@@ -2,7 +2,9 @@
 
 use crate::FERROKUBE;
 use ferrokube_etcd::testing::EtcdProcess;
-use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, newest_kubectl, wait_until};
+use ferrokube_testkit::{
+    ApiResponse, BOUND, Client, Cluster, Kubectl, Launch, newest_kubectl, wait_until,
+};
 use serde_json::json;
 use std::path::Path;
 
@@ -127,6 +129,55 @@ async fn fault_15_servers_survive_a_dead_etcd() {
         for name in ["before", "after"] {
             assert_eq!(admin.get(&format!("{MAPS}/{name}")).await.unwrap().status, 200, "{name}");
         }
+    }
+}
+
+/// The response to a GET, once the server listens.
+async fn early(server: &Cluster, path: &str) -> ApiResponse {
+    let reply = || async move {
+        // Written anew by each start.
+        let admin = server.admin().map_err(|error| format!("{error:#}"))?;
+        admin.get(path).await.map_err(|error| format!("{error:#}"))
+    };
+    wait_until("the server listens", BOUND, reply).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_15_a_start_without_etcd_serves_probes_and_waits() {
+    const UNAVAILABLE: &str = "the storage is unavailable";
+    for executable in EtcdProcess::executables() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut etcd = etcd_in(&executable, &directory);
+        etcd.kill();
+        let mut server = launch(&etcd).role("apiserver").begin().unwrap();
+        for probe in ["readyz", "livez", "healthz"] {
+            let reply = early(&server, &format!("/{probe}")).await;
+            assert_eq!(reply.status, 500, "{}", reply.text);
+            assert!(reply.text.contains("[+]ping ok\n"), "{}", reply.text);
+            assert!(reply.text.contains("[-]etcd failed: reason withheld"), "{}", reply.text);
+        }
+        assert_eq!(early(&server, "/livez?exclude=etcd").await.status, 200);
+        assert_eq!(early(&server, "/version").await.body["major"], "1");
+        for path in [MAPS, "/apis", "/readyz/etcd"] {
+            let reply = early(&server, path).await;
+            assert_eq!((reply.status, &reply.body["reason"]), (503, &"ServiceUnavailable".into()));
+            assert_eq!(reply.headers["retry-after"], "5", "{path}");
+        }
+        let logged =
+            || async { server.log().contains(UNAVAILABLE).then_some(()).ok_or_else(String::new) };
+        wait_until("the reason is logged", BOUND, logged).await;
+        let log = server.log();
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(UNAVAILABLE)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(&etcd.url()), "{log}");
+        assert!(server.terminate().unwrap().success(), "{}", server.log());
+        server.begin().unwrap();
+        assert_eq!(early(&server, "/readyz").await.status, 500);
+        etcd.restart();
+        server.wait_ready().unwrap();
+        let admin = server.admin().unwrap();
+        assert!(is_ready(&admin).await);
+        let map = json!({"metadata": {"name": "after"}});
+        assert_eq!(admin.post(MAPS, &map).await.unwrap().status, 201);
     }
 }
 

@@ -1,8 +1,16 @@
 //! Names the flag that helps with an error of the control plane.
 
 use anyhow::anyhow;
-use ferrokube_server::{BuildError, InputError};
+use ferrokube_server::{BuildError, InputError, ServeError};
 use std::io::ErrorKind;
+
+/// [`advise`] for a start.
+pub(super) fn of_start(error: ServeError) -> anyhow::Error {
+    match error {
+        ServeError::Build(error) => advise(error),
+        error => error.into(),
+    }
+}
 
 /// The error in terms of the command line.
 pub(super) fn advise(error: impl Into<BuildError>) -> anyhow::Error {

@@ -94,19 +94,18 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let builder = plan::in_directory(plan::builder(setup), setup, directory)?;
-    let built = builder.build().map_err(advice::advise)?;
-    let steps = built.admission_steps();
-    for name in setup.inputs.admission.config.names().filter(|name| !steps.contains(name)) {
-        tracing::warn!(plugin = name, "the configuration of a missing admission plug-in is unused");
-    }
     let mut server = tokio::select! {
-        result = built.start() => result?,
+        result = builder.on_wait(notify::waiting).start() => result.map_err(advice::of_start)?,
         // Nothing to drain yet.
         (name, _) = signals.next() => {
             tracing::info!(signal = name, "shutting down before being ready");
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let steps = server.admission_steps();
+    for name in setup.inputs.admission.config.names().filter(|name| !steps.contains(name)) {
+        tracing::warn!(plugin = name, "the configuration of a missing admission plug-in is unused");
+    }
     keep_service(setup, &mut server).await;
     if let Some(companion) = companion {
         companion.start(setup, &mut server);

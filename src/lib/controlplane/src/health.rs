@@ -212,41 +212,51 @@ impl Health {
                 Err(why) => status::text(500, format!("internal server error: {why}\n")),
             };
         }
-        let excluded: Vec<&str> = options.excluded().collect();
-        let (mut lines, mut failed) = (String::new(), Vec::new());
-        for name in self.names(probe) {
-            let line = if excluded.contains(&name.as_str()) {
-                format!("[+]{name} excluded: ok")
-            } else {
-                match self.check(&name) {
-                    Ok(()) => format!("[+]{name} ok"),
-                    Err(why) => {
-                        tracing::debug!(probe, check = name, why, "a health check failed");
-                        failed.push(name.clone());
-                        format!("[-]{name} failed: reason withheld")
-                    }
-                }
-            };
-            let _ = writeln!(lines, "{line}");
-        }
-        let unknown: BTreeSet<&str> = excluded
-            .into_iter()
-            .filter(|name| !self.names(probe).any(|other| other == *name))
-            .collect();
-        if !unknown.is_empty() {
-            let unknown: Vec<String> = unknown.into_iter().map(quote).collect();
-            let _ = writeln!(
-                lines,
-                "warn: some health checks cannot be excluded: no matches for {}",
-                unknown.join(",")
-            );
-        }
-        if !failed.is_empty() {
-            return status::text(500, format!("{lines}{probe} check failed\n"));
-        }
-        if !options.is_verbose() {
-            return status::text(200, "ok");
-        }
-        status::text(200, format!("{lines}{probe} check passed\n"))
+        let checks = self.names(probe).map(|name| {
+            let outcome = self.check(&name);
+            (name, outcome)
+        });
+        respond(probe, checks.collect(), options)
     }
+}
+
+/// The response of a probe: its checks with their outcomes, in order.
+pub(crate) fn respond(
+    probe: &str,
+    checks: Vec<(String, Result<(), String>)>,
+    options: &Options,
+) -> Response {
+    let excluded: BTreeSet<&str> = options.excluded().collect();
+    let (mut lines, mut has_failed) = (String::new(), false);
+    for (name, outcome) in &checks {
+        let line = match outcome {
+            _ if excluded.contains(name.as_str()) => format!("[+]{name} excluded: ok"),
+            Ok(()) => format!("[+]{name} ok"),
+            Err(why) => {
+                tracing::debug!(probe, check = name, why, "a health check failed");
+                has_failed = true;
+                format!("[-]{name} failed: reason withheld")
+            }
+        };
+        let _ = writeln!(lines, "{line}");
+    }
+    let unknown: Vec<String> = excluded
+        .into_iter()
+        .filter(|name| !checks.iter().any(|(other, _)| other == name))
+        .map(quote)
+        .collect();
+    if !unknown.is_empty() {
+        let _ = writeln!(
+            lines,
+            "warn: some health checks cannot be excluded: no matches for {}",
+            unknown.join(",")
+        );
+    }
+    if has_failed {
+        return status::text(500, format!("{lines}{probe} check failed\n"));
+    }
+    if !options.is_verbose() {
+        return status::text(200, "ok");
+    }
+    status::text(200, format!("{lines}{probe} check passed\n"))
 }

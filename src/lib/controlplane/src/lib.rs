@@ -12,6 +12,7 @@ mod compress;
 mod decode;
 mod delegate;
 mod discovery;
+mod early;
 mod election;
 mod encode;
 mod exchange;
@@ -41,6 +42,7 @@ mod watch;
 
 pub use bootstrap::{BootstrapFuture, BootstrapStep, StepError};
 pub use builder::{ApiServer, ApiServerBuilder, StartError};
+pub use early::EarlyHandler;
 pub use features::settings::{FeatureFunction, FeatureSettings};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_connect as connect;

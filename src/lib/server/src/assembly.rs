@@ -33,11 +33,12 @@ use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
 use ferrokube_schema::Schema;
+use ferrokube_storage::remote::Waits;
 use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueCodec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 
 /// Time for a dropped store to end.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -101,36 +102,63 @@ pub(crate) fn serves(catalog: &Catalog, group: &str, plural: &str) -> bool {
     catalog.definition(group, plural).is_some()
 }
 
-/// Opens keys and storage, and composes the bundles.
-pub(crate) fn open(
+/// A storage in another process.
+pub(crate) struct RemoteStorage {
+    engine: Arc<dyn RemoteEngine>,
+    history_bytes: usize,
+    media_type: StorageMediaType,
+}
+
+impl RemoteStorage {
+    /// Leaves a storage of this process where it is.
+    pub(crate) fn take(storage: &mut Option<StorageConfig>) -> Option<Self> {
+        match storage.take() {
+            Some(StorageConfig::Remote { engine, history_bytes, media_type }) => {
+                Some(Self { engine, history_bytes, media_type })
+            }
+            local => {
+                *storage = local;
+                None
+            }
+        }
+    }
+}
+
+/// What does not depend on the storage.
+pub(crate) struct Prepared {
+    pub(crate) pki: Pki,
+    served: Composition,
+    policy: Vec<PolicyObject>,
+}
+
+impl Prepared {
+    /// Waits for the storage.
+    pub(crate) async fn attach(
+        self,
+        storage: RemoteStorage,
+        waits: Waits<'_>,
+    ) -> Result<Opened, BuildError> {
+        let Self { pki, served, policy } = self;
+        let RemoteStorage { engine, history_bytes, media_type } = storage;
+        let codec = Arc::new(stored_values(&served, media_type));
+        let parts = Environment::default();
+        let store = Store::attach_reporting(engine, codec, history_bytes, parts, waits).await;
+        Ok(Opened { pki, store: store.map_err(BuildError::Storage)?, served, policy })
+    }
+}
+
+fn panicked(what: &str) -> InputError {
+    InputError::Unusable(format!("{what} panicked"))
+}
+
+/// Opens keys, and composes the bundles.
+pub(crate) fn prepare(
     builder: &ControlPlaneBuilder,
     directory: &DataDir,
-) -> Result<Opened, BuildError> {
-    let storage = match &builder.storage {
-        Some(storage) => storage.clone(),
-        None => Config::embedded(directory.join("store")).into(),
-    };
+) -> Result<Prepared, BuildError> {
     let (bundles, rbac) = (&builder.bundles, builder.rbac);
-    let panicked = |what: &str| InputError::Unusable(format!("{what} panicked"));
-    let runtime =
-        Handle::try_current().map_err(|_| BuildError::Runtime("call build within a runtime"))?;
-    if matches!(storage, StorageConfig::Remote { .. })
-        && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
-    {
-        // Its only thread is this one, which waits.
-        return Err(BuildError::Runtime("a remote storage needs a multi-threaded runtime"));
-    }
-    // Overlaps recovery (IO), key generation (CPU, syncs) and parsing of definitions.
+    // Overlaps key generation (CPU, syncs) and parsing of definitions.
     std::thread::scope(|scope| {
-        let (local, remote) = match storage {
-            StorageConfig::Local { config, environment } => {
-                let open = move || open_local(config, environment, directory);
-                (Some(scope.spawn(open)), None)
-            }
-            StorageConfig::Remote { engine, history_bytes, media_type } => {
-                (None, Some((engine, history_bytes, media_type)))
-            }
-        };
         let served = scope.spawn(|| -> Result<_, BuildError> {
             let served = ferrokube_resources::compose(bundles)?;
             let policy = if has_rbac(rbac, &served) {
@@ -143,14 +171,28 @@ pub(crate) fn open(
         directory.finish()?;
         let pki = Pki::open(&directory.join("pki")).map_err(InputError::from)?;
         let (served, policy) = served.join().map_err(|_| panicked("parsing the kinds"))??;
-        let attached = remote.map(|(engine, history_bytes, media_type)| {
-            let codec = Arc::new(stored_values(&served, media_type));
-            // The runtime's other threads do it.
-            let attach = attach(engine, codec, history_bytes);
-            scope.spawn(move || runtime.block_on(attach))
-        });
-        let mut stores = local.into_iter().chain(attached);
-        let store = stores.next().expect("a storage is local or remote");
+        Ok(Prepared { pki, served, policy })
+    })
+}
+
+/// Opens keys and a storage of this process, and composes the bundles.
+pub(crate) fn open(
+    builder: &ControlPlaneBuilder,
+    directory: &DataDir,
+) -> Result<Opened, BuildError> {
+    Handle::try_current().map_err(|_| BuildError::Runtime("call build within a runtime"))?;
+    let storage = match &builder.storage {
+        Some(storage) => storage.clone(),
+        None => Config::embedded(directory.join("store")).into(),
+    };
+    let StorageConfig::Local { config, environment } = storage else {
+        const WHY: &str = "only ControlPlaneBuilder::start waits for a storage in another process";
+        return Err(BuildError::Setting(WHY));
+    };
+    // Overlaps recovery (IO) with what does not depend on it.
+    std::thread::scope(|scope| {
+        let store = scope.spawn(move || open_local(config, environment, directory));
+        let Prepared { pki, served, policy } = prepare(builder, directory)?;
         let store = store.join().map_err(|_| panicked("opening the state"))??;
         Ok(Opened { pki, store, served, policy })
     })
@@ -173,15 +215,6 @@ fn stored_values(served: &Composition, media_type: StorageMediaType) -> StoredVa
     let catalog = Arc::new(Catalog::default());
     served.definitions.iter().for_each(|definition| catalog.put(Arc::clone(definition)));
     StoredValues::new(catalog, Arc::clone(&served.messages), media_type)
-}
-
-async fn attach(
-    engine: Arc<dyn RemoteEngine>,
-    codec: Arc<StoredValues>,
-    history_bytes: usize,
-) -> Result<Store, BuildError> {
-    let store = Store::attach(engine, codec, history_bytes, Environment::default()).await;
-    store.map_err(BuildError::Storage)
 }
 
 fn open_local(

@@ -1,6 +1,6 @@
 //! `ControlPlane::builder()`: what a control plane is made of.
 
-use crate::assembly::{self, Assembled};
+use crate::assembly::{self, Assembled, RemoteStorage};
 use crate::client_certificate::{self, FRONT_PROXY, KUBELET_CLIENT};
 use crate::config::{
     AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
@@ -123,6 +123,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) directory: Directory,
     pub(crate) storage: Option<StorageConfig>,
     pub(crate) listener: ListenerConfig,
+    pub(crate) waits: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// What is served.
@@ -460,6 +461,14 @@ impl ControlPlaneBuilder {
         }
     }
 
+    pub(crate) fn open_directory(&mut self) -> Result<DataDir, BuildError> {
+        match std::mem::replace(&mut self.directory, Directory::None) {
+            Directory::Open(directory) => Ok(directory),
+            Directory::At(path) => Ok(DataDir::open(Some(&path))?),
+            Directory::None => Err(BuildError::NoDirectory),
+        }
+    }
+
     /// With the CAs of front proxies, which the listener verifies.
     pub(crate) fn listener_config(&self) -> ListenerConfig {
         let mut config = self.listener.clone();
@@ -467,18 +476,35 @@ impl ControlPlaneBuilder {
         config
     }
 
+    /// Called with the reason each time that [`Self::start`] cannot read a storage in another
+    /// process.
+    #[must_use]
+    pub fn on_wait(mut self, waits: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.waits = Arc::new(waits);
+        self
+    }
+
+    /// [`Self::build`] and [`ControlPlane::start`]. A storage in another process is waited for while
+    /// the address is served already: probes fail, `/version` responds, everything else is 503.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn start(mut self) -> Result<RunningControlPlane, ServeError> {
+        match RemoteStorage::take(&mut self.storage) {
+            Some(remote) => RunningControlPlane::start_remote(self, remote).await,
+            None => self.build()?.start().await,
+        }
+    }
+
     /// Opens everything: directory, keys, storage, address. Runs within a Tokio runtime. Nothing is
     /// served before [`ControlPlane::start`].
     ///
     /// # Errors
-    /// [`BuildError`].
+    /// [`BuildError`]. With a storage in another process [`BuildError::Setting`]: only
+    /// [`Self::start`] waits for it.
     pub fn build(mut self) -> Result<ControlPlane, BuildError> {
         self.check()?;
-        let directory = match std::mem::replace(&mut self.directory, Directory::None) {
-            Directory::Open(directory) => directory,
-            Directory::At(path) => DataDir::open(Some(&path))?,
-            Directory::None => return Err(BuildError::NoDirectory),
-        };
+        let directory = self.open_directory()?;
         let opened = assembly::open(&self, &directory)?;
         let listener = Listener::bind(self.listener_config(), &opened.pki)?;
         let (pki, store) = (opened.pki.clone(), opened.store.clone());
@@ -536,6 +562,7 @@ impl ControlPlane {
             directory: Directory::None,
             storage: None,
             listener: ListenerConfig::default(),
+            waits: Arc::new(|_| {}),
         }
     }
 

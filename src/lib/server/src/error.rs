@@ -172,6 +172,9 @@ impl InputError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
+    /// [`ControlPlaneBuilder::start`](crate::ControlPlaneBuilder::start) cannot build it.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// A bootstrap step failed.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -1,17 +1,18 @@
 //! A control plane that serves: its background tasks, and their end in order.
 
-use crate::assembly::Assembled;
-use crate::builder::ControlPlane;
+use crate::assembly::{self, Assembled, RemoteStorage};
+use crate::builder::{ControlPlane, ControlPlaneBuilder};
 use crate::data_dir::DataDir;
-use crate::error::ServeError;
-use crate::listener::ADMIN_KUBECONFIG;
+use crate::error::{BuildError, ServeError};
+use crate::listener::{ADMIN_KUBECONFIG, Listener};
 use ferrokube_auth::audit::AuditLog;
-use ferrokube_controlplane::ApiServer;
-use ferrokube_pki::Pki;
-use ferrokube_serve::{Shutdown, ShutdownTrigger};
+use ferrokube_controlplane::{ApiServer, EarlyHandler};
+use ferrokube_pki::{Pki, PkiError};
+use ferrokube_serve::{Handler, ListenerStats, Shutdown, ShutdownTrigger};
 use ferrokube_storage::Store;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
@@ -36,13 +37,95 @@ pub struct RunningControlPlane {
     /// The listener; returns the number of connections that were cut off.
     serving: JoinSet<usize>,
     tasks: JoinSet<()>,
+    /// Of admission.
+    steps: Vec<&'static str>,
     /// Locked until the end: dropped last.
     directory: DataDir,
+}
+
+/// A listener that serves.
+struct Listening {
+    stats: Arc<ListenerStats>,
+    url: String,
+    loopback_name: Option<&'static str>,
+    trigger: ShutdownTrigger,
+    shutdown: Shutdown,
+    serving: JoinSet<usize>,
+    tasks: JoinSet<()>,
+}
+
+impl Listening {
+    fn begin(
+        listener: Listener,
+        handler: Arc<dyn Handler>,
+        pki: &Pki,
+        directory: &DataDir,
+    ) -> Result<Self, PkiError> {
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        let (mut serving, mut tasks) = (JoinSet::new(), JoinSet::new());
+        let (stats, url, loopback_name) =
+            (listener.stats(), listener.url(), listener.loopback_name());
+        let serve = listener.start(handler, pki.clone(), directory, &shutdown, &mut tasks)?;
+        serving.spawn(serve);
+        Ok(Self { stats, url, loopback_name, trigger, shutdown, serving, tasks })
+    }
+
+    /// Ends a start that failed, so that the address is free again.
+    async fn abandon(mut self) {
+        self.serving.shutdown().await;
+        self.tasks.shutdown().await;
+    }
 }
 
 impl RunningControlPlane {
     pub(crate) async fn start(plane: ControlPlane) -> Result<Self, ServeError> {
         let ControlPlane { directory, pki, store, listener, assembled } = plane;
+        let handler = assembled.api.handler();
+        let listening = Listening::begin(listener, handler, &pki, &directory)?;
+        Self::run(directory, pki, store, assembled, listening).await
+    }
+
+    /// Listens before there is a storage, which is waited for.
+    pub(crate) async fn start_remote(
+        mut builder: ControlPlaneBuilder,
+        remote: RemoteStorage,
+    ) -> Result<Self, ServeError> {
+        builder.check()?;
+        let directory = builder.open_directory()?;
+        let prepared = assembly::prepare(&builder, &directory)?;
+        let pki = prepared.pki.clone();
+        let listener =
+            Listener::bind(builder.listener_config(), &pki).map_err(BuildError::Input)?;
+        let early = EarlyHandler::new();
+        let handler = Arc::clone(&early) as Arc<dyn Handler>;
+        let listening = Listening::begin(listener, handler, &pki, &directory)?;
+        let waits = Arc::clone(&builder.waits);
+        let assembled = async {
+            let opened = prepared.attach(remote, &*waits).await?;
+            let store = opened.store.clone();
+            Ok((store, assembly::assemble(builder, &directory, opened)?))
+        };
+        match assembled.await {
+            Ok((store, assembled)) => {
+                early.hand_over(assembled.api.handler());
+                Self::run(directory, pki, store, assembled, listening).await
+            }
+            Err(error) => {
+                listening.abandon().await;
+                Err(ServeError::Build(error))
+            }
+        }
+    }
+
+    async fn run(
+        directory: DataDir,
+        pki: Pki,
+        store: Store,
+        assembled: Assembled,
+        listening: Listening,
+    ) -> Result<Self, ServeError> {
+        let Listening { stats, url, loopback_name, trigger, shutdown, serving, mut tasks } =
+            listening;
         let Assembled {
             api,
             audit,
@@ -51,13 +134,10 @@ impl RunningControlPlane {
             static_tokens,
             policy_status,
             expiry,
-            ..
+            steps,
         } = assembled;
-        api.show_listener(listener.stats());
-        let (url, loopback_name) = (listener.url(), listener.loopback_name());
+        api.show_listener(stats);
         let kubeconfig = directory.join(ADMIN_KUBECONFIG);
-        let (trigger, shutdown) = ShutdownTrigger::new();
-        let mut tasks = JoinSet::new();
         for certificate in certificates {
             tasks.spawn(certificate.renew(shutdown.clone()));
         }
@@ -77,10 +157,6 @@ impl RunningControlPlane {
             });
         }
         tasks.spawn(expiry.watch(shutdown.clone()));
-        let mut serving = JoinSet::new();
-        let serve =
-            listener.start(api.handler(), pki.clone(), &directory, &shutdown, &mut tasks)?;
-        serving.spawn(serve);
         let running = Self {
             api,
             store,
@@ -93,6 +169,7 @@ impl RunningControlPlane {
             shutdown,
             serving,
             tasks,
+            steps,
             directory,
         };
         let started = tokio::select! {
@@ -141,6 +218,11 @@ impl RunningControlPlane {
     /// The API server, for requests without a connection.
     pub fn api(&self) -> &ApiServer {
         &self.api
+    }
+
+    /// Names of the admission steps, in order.
+    pub fn admission_steps(&self) -> &[&'static str] {
+        &self.steps
     }
 
     /// Issues certificates, such as those of the program's own controllers.

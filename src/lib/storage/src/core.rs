@@ -176,10 +176,11 @@ impl StoreCore {
     /// Resolves once the journal has failed.
     pub(crate) async fn failed(&self) -> String {
         let mut failure = self.failure.subscribe();
-        match failure.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(reason)) => reason.clone(),
+        let reason = failure.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        match reason {
+            Some(reason) => reason,
             // Unreachable: `self` owns the sender.
-            _ => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 

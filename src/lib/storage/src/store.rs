@@ -12,7 +12,7 @@ use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Published};
-use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec};
+use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, Waits};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::turns::{Acquired, KeyTurns, TurnHandoff};
@@ -210,22 +210,37 @@ impl Store {
         Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: None })))
     }
 
-    /// Opens a store whose state is in a remote engine, and waits for the state. Its tasks run on
-    /// the current runtime. `history_bytes`: see [`Config::history_bytes`].
+    /// Opens a store whose state is in a remote engine, and waits for the state, for as long as the
+    /// engine cannot be reached. Its tasks run on the current runtime. `history_bytes`: see
+    /// [`Config::history_bytes`]. Dropping the future ends everything.
     ///
     /// # Errors
-    /// [`OpenError::Remote`].
+    /// [`OpenError::Remote`]: what no wait helps against.
     pub async fn attach(
         engine: Arc<dyn RemoteEngine>,
         codec: Arc<dyn ValueCodec>,
         history_bytes: usize,
         parts: Environment,
     ) -> Result<Self, OpenError> {
+        Self::attach_reporting(engine, codec, history_bytes, parts, &|_| {}).await
+    }
+
+    /// [`Self::attach`], with what it waits for.
+    ///
+    /// # Errors
+    /// [`OpenError::Remote`].
+    pub async fn attach_reporting(
+        engine: Arc<dyn RemoteEngine>,
+        codec: Arc<dyn ValueCodec>,
+        history_bytes: usize,
+        parts: Environment,
+        waits: Waits<'_>,
+    ) -> Result<Self, OpenError> {
         let config = Config { history_bytes, ..Config::memory() };
         let published =
             Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let core = remote::core(published, &parts);
-        let remote = Remote::open(Arc::clone(&core), engine, codec).await?;
+        let remote = Remote::open(Arc::clone(&core), engine, codec, waits).await?;
         Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: Some(remote) })))
     }
 

@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -59,15 +60,26 @@ impl Launch {
     /// # Errors
     /// It exited, or was not ready in time; the message has its log.
     pub fn start(self) -> anyhow::Result<Cluster> {
+        let mut cluster = self.begin()?;
+        cluster.wait_ready()?;
+        Ok(cluster)
+    }
+
+    /// Starts the process in a new directory, and does not wait.
+    ///
+    /// # Errors
+    /// The operating system refused.
+    pub fn begin(self) -> anyhow::Result<Cluster> {
         let directory = TempDir::with_prefix("ferrokube-").context("cannot create a directory")?;
         let mut cluster = Cluster {
             launch: self,
             directory,
             process: None,
+            starting: None,
             url: String::new(),
             ready_after: Duration::ZERO,
         };
-        cluster.restart()?;
+        cluster.begin()?;
         Ok(cluster)
     }
 
@@ -92,8 +104,18 @@ pub struct Cluster {
     launch: Launch,
     directory: TempDir,
     process: Option<Child>,
+    /// Until it is ready.
+    starting: Option<Starting>,
     url: String,
     ready_after: Duration,
+}
+
+/// A process that is not ready yet.
+#[derive(Debug)]
+struct Starting {
+    started: Instant,
+    /// Of its standard output.
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Cluster {
@@ -218,22 +240,20 @@ impl Cluster {
         self.wait()
     }
 
-    /// Starts the process (again) on the same data and waits until it is ready. As a service manager
-    /// does, starts it again if its storage was too slow: on a busy machine, etcd is.
+    /// Starts the process (again) on the same data and waits until it is ready.
     ///
     /// # Errors
     /// See [`Launch::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        loop {
-            match self.start_once() {
-                Err(error) if begun.elapsed() < BOUND && is_slow_storage(&error) => {}
-                ended => return ended,
-            }
-        }
+        self.begin()?;
+        self.wait_ready()
     }
 
-    fn start_once(&mut self) -> anyhow::Result<()> {
+    /// Starts the process (again) on the same data, and does not wait.
+    ///
+    /// # Errors
+    /// The operating system refused.
+    pub fn begin(&mut self) -> anyhow::Result<()> {
         self.kill()?;
         let started = Instant::now();
         let log = File::options().create(true).append(true).open(self.log_path())?;
@@ -246,7 +266,17 @@ impl Cluster {
             .context("cannot start the process")?;
         let output = process.stdout.take().context("no standard output")?;
         self.process = Some(process);
-        let lines = lines(output);
+        self.starting = Some(Starting { started, lines: Mutex::new(lines(output)) });
+        Ok(())
+    }
+
+    /// Waits until a process that [`Self::begin`] started is ready.
+    ///
+    /// # Errors
+    /// See [`Launch::start`].
+    pub fn wait_ready(&mut self) -> anyhow::Result<()> {
+        let Starting { started, lines } = self.starting.take().context("nothing was started")?;
+        let lines = lines.into_inner().unwrap_or_else(PoisonError::into_inner);
         loop {
             match lines.recv_timeout(BOUND.saturating_sub(started.elapsed())) {
                 Ok(line) if line.starts_with("ready in ") => {
@@ -292,12 +322,6 @@ impl Cluster {
     fn log_path(&self) -> PathBuf {
         self.directory.path().join("log")
     }
-}
-
-/// Whether a bootstrap step ended a start because the storage did not answer in time.
-fn is_slow_storage(error: &anyhow::Error) -> bool {
-    let text = format!("{error:#}");
-    text.contains("bootstrap step") && text.contains("the storage is unavailable")
 }
 
 impl Drop for Cluster {

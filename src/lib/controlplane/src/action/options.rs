@@ -35,7 +35,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// From the raw query of a URI.
-    pub(super) fn parse(raw: Option<&str>) -> Self {
+    pub(crate) fn parse(raw: Option<&str>) -> Self {
         Self { query: Query::parse(raw), list: None }
     }
 

@@ -1,6 +1,6 @@
 //! Publishes what the feed gives.
 
-use super::{FeedItem, Remote, RemoteChange, RemoteFeed};
+use super::{FeedItem, Remote, RemoteChange, RemoteFeed, Waits};
 use crate::clock;
 use crate::config::OpenError;
 use crate::entry::{DraftEntry, Entry, Sidecar};
@@ -12,7 +12,11 @@ use std::sync::Arc;
 
 impl Remote {
     /// Publishes the first state.
-    pub(super) async fn load(&self, feed: &mut dyn RemoteFeed) -> Result<(), OpenError> {
+    pub(super) async fn load(
+        &self,
+        feed: &mut dyn RemoteFeed,
+        waits: Waits<'_>,
+    ) -> Result<(), OpenError> {
         loop {
             match feed.next().await {
                 FeedItem::State { revision, values } => {
@@ -20,7 +24,10 @@ impl Remote {
                     return Ok(());
                 }
                 FeedItem::Changes { .. } => {}
-                FeedItem::Lost(why) => self.lost(why),
+                FeedItem::Lost(why) => {
+                    waits(&why);
+                    self.lost(why);
+                }
                 FeedItem::Failed(why) => return Err(OpenError::Remote(why)),
             }
         }
@@ -53,6 +60,8 @@ impl Remote {
                 why,
                 "the storage is unavailable: reads and writes fail until it is back"
             );
+        } else {
+            tracing::debug!(why, "the storage is still unavailable");
         }
         *trouble = Some(why);
     }

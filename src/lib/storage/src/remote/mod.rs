@@ -67,8 +67,8 @@ use unserved::UnservedResources;
 const MAX_PROPOSALS: u32 = 4096;
 /// Callers that wait for the next probe.
 const MAX_PROBED: usize = 4096;
-/// Limit of an engine for its first state, and then for what happened since.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause before a start asks an engine again that cannot be reached.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -174,6 +174,9 @@ pub trait ValueCodec: Send + Sync + 'static {
     }
 }
 
+/// Called with the reason each time that an attempt to read the first state fails.
+pub type Waits<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
 /// The storage does not answer. Nothing is known to be wrong with it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the storage is unavailable: {0}")]
@@ -194,12 +197,24 @@ pub(crate) struct Remote {
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
+/// Ends the tasks of a start that fails or is dropped; `None` once it has succeeded.
+struct Opening(Option<Arc<Remote>>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(remote) = &self.0 {
+            remote.stop();
+        }
+    }
+}
+
 impl Remote {
-    /// Waits for the first state.
+    /// Waits for the first state, for as long as the engine cannot be reached.
     pub(crate) async fn open(
         core: Arc<StoreCore>,
         engine: Arc<dyn RemoteEngine>,
         codec: Arc<dyn ValueCodec>,
+        waits: Waits<'_>,
     ) -> Result<Arc<Self>, OpenError> {
         let (probes, waiting) = mpsc::channel(MAX_PROBED);
         let mut feed = engine.open();
@@ -215,26 +230,29 @@ impl Remote {
             trouble: Mutex::default(),
             tasks: Mutex::default(),
         });
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, remote.load(&mut *feed)).await;
-        opened.unwrap_or_else(|_| {
-            let why = remote.trouble().unwrap_or_else(|| "it does not answer".to_owned());
-            Err(OpenError::Remote(why))
-        })?;
+        remote.load(&mut *feed, waits).await?;
         let tasks = [
             tokio::spawn(Self::follow(Arc::clone(&remote), feed)).abort_handle(),
             tokio::spawn(barrier::run(Arc::clone(&remote.engine), waiting)).abort_handle(),
         ];
         remote.tasks.lock().extend(tasks);
-        remote.catch_up().await.inspect_err(|_| remote.stop())?;
+        let mut opening = Opening(Some(Arc::clone(&remote)));
+        remote.catch_up(waits).await?;
+        opening.0 = None;
         Ok(remote)
     }
 
     /// Waits for what happened since the first state, which may be an old one.
-    async fn catch_up(&self) -> Result<(), OpenError> {
-        let passed = tokio::time::timeout(OPEN_TIMEOUT, self.pass()).await;
-        let late = |_| Unavailable("its history takes too long to read".to_owned());
-        let passed = passed.map_err(late).and_then(|passed| passed);
-        passed.map_err(|Unavailable(why)| OpenError::Remote(why))
+    async fn catch_up(self: &Arc<Self>, waits: Waits<'_>) -> Result<(), OpenError> {
+        loop {
+            let passed = tokio::select! {
+                passed = self.barrier() => passed,
+                why = self.core.failed() => return Err(OpenError::Remote(why)),
+            };
+            let Err(Unavailable(why)) = passed else { return Ok(()) };
+            waits(&why);
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Why the feed is interrupted, if it is.

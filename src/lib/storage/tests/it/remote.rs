@@ -7,7 +7,7 @@ use ferrokube_storage::testing::{
 use ferrokube_storage::{
     CommitError, Environment, Guard, Prefix, Rejected, Revision, Store, Txn, WatchError, Write,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 async fn attach(client: &SharedClient) -> Store {
@@ -480,6 +480,32 @@ async fn a_hot_key_of_two_stores_loses_no_write() {
     catch_up(&stores[0]).await;
     assert_eq!(text(&stores[0].get(&object).unwrap()), "200");
     assert_eq!(engine.events_of(&object), 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_for_as_long_as_the_engine_is_away() {
+    let engine = SharedEngine::default();
+    engine.write_foreign("/registry/configmaps/ns/a", Some("=1"));
+    let client = engine.client();
+    // The first state arrives, and nothing after it.
+    client.cut(true);
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let (waits, remote) = (Arc::clone(&reasons), Arc::new(client.clone()));
+    let begun = tokio::time::Instant::now();
+    let starting = tokio::spawn(async move {
+        let waits = |why: &str| waits.lock().unwrap().push(why.to_owned());
+        let parts = Environment::default();
+        Store::attach_reporting(remote, Arc::new(TextValues), 64 << 20, parts, &waits).await
+    });
+    while begun.elapsed() < Duration::from_secs(3600) {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(!starting.is_finished(), "{:?}", reasons.lock().unwrap());
+    }
+    assert!(reasons.lock().unwrap().iter().all(|why| why == "cut"));
+    assert!(reasons.lock().unwrap().len() > 1000);
+    client.cut(false);
+    let store = starting.await.unwrap().unwrap();
+    assert_eq!(text(&store.get(&key("configmaps", "ns", "a")).unwrap()), "1");
 }
 
 /// The cases of the suite that hold for every engine; revisions have gaps here.
