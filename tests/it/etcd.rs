@@ -135,7 +135,7 @@ async fn fault_15_servers_survive_a_dead_etcd() {
 /// The response to a GET, once the server listens.
 async fn early(server: &Cluster, path: &str) -> ApiResponse {
     let reply = || async move {
-        // Written anew by each start.
+        // Each start writes another.
         let admin = server.admin().map_err(|error| format!("{error:#}"))?;
         admin.get(path).await.map_err(|error| format!("{error:#}"))
     };

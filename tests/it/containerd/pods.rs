@@ -114,6 +114,42 @@ async fn a_pod_with_a_sidecar_probes_hooks_and_a_config_map_runs_restarts_and_en
     assert!(left.unwrap().items.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_not_root_uses_the_volumes_of_its_group() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let map = json!({"metadata": {"name": "page"}, "data": {"page": "hello"}});
+    node.create("/api/v1/namespaces/default/configmaps", &map).await;
+    let script = "set -ex; id -G; id -G | grep -qw 4242; id -G | grep -qw 5000; \
+        echo x > /empty/a; test \"$(stat -c '%g %a' /empty)\" = '4242 2777'; \
+        test \"$(stat -c %g /empty/a)\" = 4242; \
+        test \"$(stat -Lc '%g %a' /config/page)\" = '4242 440'; test \"$(cat /config/page)\" = hello";
+    let main = with(
+        node.busybox("main", script),
+        json!({"volumeMounts": [{"name": "empty", "mountPath": "/empty"},
+            {"name": "config", "mountPath": "/config"}]}),
+    );
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "grouped"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "restartPolicy": "Never",
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 4242,
+                "supplementalGroups": [5000]},
+            "containers": [main],
+            "volumes": [{"name": "empty", "emptyDir": {}},
+                {"name": "config", "configMap": {"name": "page", "defaultMode": 0o400}}],
+        },
+    });
+    node.create(PODS, &pod).await;
+    let is_over =
+        |pod: &Value| ["Succeeded", "Failed"].iter().any(|it| pod["status"]["phase"] == *it);
+    let ended = node.until("grouped", "it ends", is_over).await;
+    assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}");
+}
+
 fn adopted_restarts(pod: &Value) -> i64 {
     main_status(pod)["restartCount"].as_i64().unwrap_or(-1)
 }

@@ -76,7 +76,7 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
         namespace_options: Some(namespaces(pod)),
         run_as_user: security.run_as_user.map(number),
         run_as_group: security.run_as_group.map(number),
-        supplemental_groups: security.supplemental_groups.unwrap_or_default(),
+        supplemental_groups: groups(pod),
         privileged: pod.all_containers().any(|container| {
             let context = container.security_context.as_ref();
             context.and_then(|context| context.privileged).unwrap_or(false)
@@ -123,6 +123,13 @@ fn namespaces(pod: &NodePod) -> cri::NamespaceOption {
         ipc: cri::NamespaceMode::Pod as i32,
         ..cri::NamespaceOption::default()
     }
+}
+
+/// Those of the pod's processes besides their own: that of its volumes, too.
+fn groups(pod: &NodePod) -> Vec<i64> {
+    let context = pod.spec.security_context.as_ref();
+    let given = context.and_then(|context| context.supplemental_groups.clone());
+    given.into_iter().flatten().chain(pod.fs_group().map(i64::from)).collect()
 }
 
 fn number(value: i64) -> cri::Int64Value {
@@ -252,7 +259,7 @@ fn security(
         run_as_user: own.run_as_user.or(of_pod.run_as_user).map(number),
         run_as_group: own.run_as_group.or(of_pod.run_as_group).map(number),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
-        supplemental_groups: of_pod.supplemental_groups.unwrap_or_default(),
+        supplemental_groups: groups(pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),

@@ -143,6 +143,12 @@ impl NodePod {
         given.filter(|name| !name.is_empty()).unwrap_or("default")
     }
 
+    /// The group of its volumes' files.
+    pub(crate) fn fs_group(&self) -> Option<u32> {
+        let group = self.spec.security_context.as_ref().and_then(|context| context.fs_group);
+        group.and_then(|group| u32::try_from(group).ok())
+    }
+
     /// What no two pods of a node share at a time.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

@@ -51,7 +51,15 @@ const CONTAINER: &[&str] = &[
     "volumeMounts",
     "workingDir",
 ];
-const POD_SECURITY: &[&str] = &["runAsGroup", "runAsUser", "seccompProfile", "supplementalGroups"];
+const POD_SECURITY: &[&str] = &[
+    "fsGroup",
+    // Of volumes that last: those of pods are always changed.
+    "fsGroupChangePolicy",
+    "runAsGroup",
+    "runAsUser",
+    "seccompProfile",
+    "supplementalGroups",
+];
 const CONTAINER_SECURITY: &[&str] = &[
     "allowPrivilegeEscalation",
     "capabilities",

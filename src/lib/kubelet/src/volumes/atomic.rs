@@ -1,6 +1,7 @@
 //! Files of a volume that change all at once, in kubelet's layout: a new directory, and a link
 //! `..data` to it that is replaced by a rename.
 
+use super::ownership::Ownership;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -9,6 +10,7 @@ use std::path::{Component, Path};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
+const DIRECTORY_MODE: u32 = 0o755;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VolumeFile {
@@ -29,12 +31,12 @@ pub(super) fn is_inside(path: &str) -> bool {
 }
 
 /// Writes the files, if they differ from what is there.
-pub(super) fn write(target: &Path, files: &VolumeFiles) -> io::Result<()> {
+pub(super) fn write(target: &Path, files: &VolumeFiles, ownership: Ownership) -> io::Result<()> {
     fs::create_dir_all(target)?;
-    fs::set_permissions(target, fs::Permissions::from_mode(0o755))?;
+    ownership.give_directory(target, DIRECTORY_MODE)?;
     let data = target.join(DATA);
     let old = fs::read_link(&data).ok();
-    if old.is_some() && is_same(&data, files) {
+    if old.is_some() && is_same(&data, files, ownership) {
         return link_names(target, files);
     }
     // The number of a directory that is not there: one more than the current one's.
@@ -43,18 +45,17 @@ pub(super) fn write(target: &Path, files: &VolumeFiles) -> io::Result<()> {
     let name = format!("..{}", number.map_or(1, |number| number.wrapping_add(1)));
     let made = target.join(&name);
     remove(&made)?;
-    DirBuilder::new().mode(0o755).create(&made)?;
+    DirBuilder::new().mode(0o700).create(&made)?;
+    ownership.give_directory(&made, DIRECTORY_MODE)?;
     for (path, file) in files {
         if !is_inside(path) {
             return Err(io::Error::other(format!("invalid path {path:?}")));
         }
+        make_folders(&made, path, ownership)?;
         let path = made.join(path);
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        }
         let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         out.write_all(&file.bytes)?;
-        out.set_permissions(fs::Permissions::from_mode(file.mode))?;
+        ownership.give_file(&path, file.mode)?;
     }
     let next = target.join(NEW_DATA);
     remove(&next)?;
@@ -64,11 +65,27 @@ pub(super) fn write(target: &Path, files: &VolumeFiles) -> io::Result<()> {
     old.map_or(Ok(()), |old| remove(&target.join(old)))
 }
 
-fn is_same(data: &Path, files: &VolumeFiles) -> bool {
+/// The directories of a file's path.
+fn make_folders(made: &Path, path: &str, ownership: Ownership) -> io::Result<()> {
+    for (end, _) in path.match_indices('/') {
+        let folder = made.join(&path[..end]);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => ownership.give_directory(&folder, DIRECTORY_MODE)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_same(data: &Path, files: &VolumeFiles, ownership: Ownership) -> bool {
     let is_there = |(path, file): (&String, &VolumeFile)| {
         let path = data.join(path);
-        let mode = fs::metadata(&path).map(|it| it.permissions().mode() & 0o7777);
-        mode.is_ok_and(|mode| mode == file.mode)
+        let has_mode = |meta: fs::Metadata| {
+            meta.permissions().mode() & 0o7777 == ownership.file(file.mode)
+                && ownership.is_of(&meta)
+        };
+        fs::metadata(&path).is_ok_and(has_mode)
             && fs::read(&path).is_ok_and(|bytes| bytes == file.bytes)
     };
     files.iter().all(is_there) && count(data) == Some(files.len())
@@ -121,6 +138,11 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn write(target: &Path, files: &VolumeFiles) -> io::Result<()> {
+        super::write(target, files, Ownership::read_only(None))
+    }
 
     fn files(all: &[(&str, &str)]) -> VolumeFiles {
         let file = |text: &str| VolumeFile { bytes: text.as_bytes().to_vec(), mode: 0o640 };
@@ -143,6 +165,32 @@ mod tests {
         assert!(fs::symlink_metadata(target.join("d")).is_err());
         let mode = fs::metadata(target.join("a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn files_get_the_group_of_the_pod_also_if_only_that_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("v");
+        let all = files(&[("a", "1"), ("d/e/b", "2")]);
+        write(&target, &all).unwrap();
+        // Only root may give files to any group.
+        let own = fs::metadata(&target).unwrap();
+        let group = if own.uid() == 0 { 4242 } else { own.gid() };
+        let ownership = Ownership::read_only(Some(group));
+        let facts = |path: &str| {
+            let meta = fs::metadata(target.join(path)).unwrap();
+            (meta.gid(), meta.mode() & 0o7777)
+        };
+        for _ in 0..2 {
+            super::write(&target, &all, ownership).unwrap();
+            for path in ["", DATA, "d", "d/e"] {
+                assert_eq!(facts(path), (group, 0o2755), "{path}");
+            }
+            for path in ["a", "d/e/b"] {
+                assert_eq!(facts(path), (group, 0o640), "{path}");
+            }
+        }
+        super::write(&target, &all, Ownership::read_only(None)).unwrap();
     }
 
     #[test]

@@ -44,10 +44,14 @@ pub(super) async fn prepare(
         return Err(VolumeError::Claim { volume: name.to_owned(), why: text });
     }
     let (host_path, local) = (spec.host_path, spec.local.map(|local| local.path));
-    let volume = title.clone();
+    let (volume, has_group) = (title.clone(), pod.fs_group().is_some());
     let found = in_background(move || {
         Ok(match (host_path, local) {
             (Some(given), _) => host_directory(&title, &given),
+            (None, Some(_)) if has_group => Err(VolumeError::Directory {
+                volume: title.clone(),
+                why: "fsGroup is not applied to local volumes".to_owned(),
+            }),
             (None, Some(path)) => local_directory(&title, &path),
             (None, None) => Err(VolumeError::Persistent(format!(
                 "failed to get Plugin from volumeSpec for volume {title:?} err=no volume plugin \

@@ -6,6 +6,7 @@
 mod atomic;
 mod claims;
 mod mounts;
+mod ownership;
 mod payload;
 mod sub_path;
 
@@ -18,6 +19,7 @@ use crate::node::{PodNode, in_background};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
+use ownership::Ownership;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
@@ -88,13 +90,14 @@ pub(crate) async fn prepare(
         let payload = payload
             .map_err(|source| VolumeError::Object { volume: volume.name.clone(), source })?;
         let host_path = volume.host_path.clone();
+        let group = pod.fs_group();
         let work = move || match (payload, host_path) {
-            (Some(files), _) => atomic::write(&target, &files),
+            (Some(files), _) => atomic::write(&target, &files, Ownership::read_only(group)),
             (None, Some(given)) => check_host_path(&given),
             (None, None) => {
                 fs::create_dir_all(&target)?;
                 // Any user of the pod may write: kubelet's mode of an emptyDir.
-                fs::set_permissions(&target, Permissions::from_mode(0o777))
+                Ownership::writable(group).give_directory(&target, 0o777)
             }
         };
         in_background(work).await.map_err(|error| VolumeError::Directory {

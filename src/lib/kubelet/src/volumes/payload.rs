@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 use std::collections::BTreeMap;
 
 const DEFAULT_MODE: i32 = 0o644;
+/// Of a token's file in a pod with a group for its volumes.
+const GROUP_TOKEN_MODE: u32 = 0o600;
 
 /// How keys become files.
 struct KeySelection<'a> {
@@ -72,7 +74,9 @@ pub(super) async fn payload(
                 let name = pod.service_account().to_owned();
                 PodObjectError::Missing { kind: "serviceaccount", name }
             })?;
-            let file = VolumeFile { bytes: token.into_bytes(), mode: permissions(mode) };
+            // Kubelet's: the group may read it, and no one else.
+            let mode = pod.fs_group().map_or(permissions(mode), |_| GROUP_TOKEN_MODE);
+            let file = VolumeFile { bytes: token.into_bytes(), mode };
             files.insert(checked(&source.path)?, file);
         }
         if let Some(source) = &part.downward_api {
@@ -187,9 +191,14 @@ mod tests {
     }
 
     async fn files(volume: &str) -> Result<Option<VolumeFiles>, PodObjectError> {
+        files_for("", volume).await
+    }
+
+    async fn files_for(context: &str, volume: &str) -> Result<Option<VolumeFiles>, PodObjectError> {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: p, labels: {{l: x}}}}, spec: \
-             {{containers: [{{name: a, image: i}}], volumes: [{{name: v, {volume}}}]}}}}"
+             {{securityContext: {{{context}}}, containers: [{{name: a, image: i}}], volumes: \
+             [{{name: v, {volume}}}]}}}}"
         );
         let pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
         let volume = pod.spec.volumes.clone().unwrap().remove(0);
@@ -224,6 +233,14 @@ mod tests {
         assert!(texts("configMap: {name: none, optional: true}").await.is_empty());
         let path = "configMap: {name: there, items: [{key: a, path: ../z}]}";
         assert_eq!(why(path).await, "invalid path \"../z\"");
+    }
+
+    #[tokio::test]
+    async fn a_token_is_for_the_group_of_the_volumes() {
+        let token = "projected: {sources: [{serviceAccountToken: {path: t}}]}";
+        for (context, mode) in [("", 0o644), ("fsGroup: 7", 0o600)] {
+            assert_eq!(files_for(context, token).await.unwrap().unwrap()["t"].mode, mode);
+        }
     }
 
     #[tokio::test]
