@@ -306,8 +306,14 @@ impl PodLoop {
         tracing::info!(uid = pod.uid, grace = pod.grace, "pod removed");
         let (node, own) = (Arc::clone(&self.node), pod.clone());
         let work = async move {
+            let mut said = String::new();
             while let Err(error) = end(&node, &own).await {
-                tracing::warn!(uid = own.uid, %error, "cannot end the pod");
+                let why = error.to_string();
+                tracing::warn!(uid = own.uid, why, "cannot end the pod");
+                if let Some(pod) = own.pod.as_ref().filter(|_| why != said) {
+                    node.warn(pod, "FailedKillPod", format!("error killing pod: {why}"));
+                    said = why;
+                }
                 tokio::time::sleep(END_RETRY).await;
             }
             if let Some(pod) = own.pod.filter(|_| own.end == PodEnd::Deleted) {

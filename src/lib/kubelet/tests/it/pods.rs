@@ -5,6 +5,7 @@ use ferrokube_cri::testing::{FakeRuntime, PullScript};
 use ferrokube_cri::{CallCode, CriError, path};
 use ferrokube_kubelet::NodePod;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 const WEB: &str = "metadata: {name: web}\nspec:\n  initContainers: [{name: init, image: r.io/i:v1}]\n  \
@@ -201,4 +202,37 @@ async fn fault_56_a_part_of_a_volume_is_bound_and_one_outside_is_refused() {
     while fs::exists(&place).expect("a readable directory") {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Waits for what is no change of the runtime.
+async fn soon(condition: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("never");
+}
+
+/// What is below a place of a part of a volume is the volume's content, as long as it is mounted.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_end_says_why_once_and_ends_when_it_can() {
+    let node = StaticNode::new();
+    let pod = WEB.replace("initContainers: [{name: init, image: r.io/i:v1}]", "");
+    node.write("web.yaml", &pod);
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("web").is_empty()).await;
+    let volume = node.runtime.running("web")[0].config.mounts[0].host_path.clone();
+    let own = Path::new(&volume).ancestors().nth(3).expect("its pod's directory").to_owned();
+    let parts = own.join("volume-subpaths");
+    fs::create_dir_all(parts.join("data/web/0/content")).expect("a writable directory");
+    node.remove("web.yaml");
+    let said = || node.events("FailedKillPod");
+    soon(|| !said().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(said().len() == 1 && said()[0].starts_with("error killing pod: "), "{:?}", said());
+    assert!(parts.join("data/web/0/content").exists());
+    fs::remove_dir_all(&parts).expect("a writable directory");
+    soon(|| !own.exists()).await;
 }
