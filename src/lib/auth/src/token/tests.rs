@@ -179,12 +179,23 @@ async fn fault_51_wrong_audiences_and_times_are_refused() {
     );
     let token = fixture.token(json!({"expirationSeconds": 600}));
     assert!(fixture.is_valid(&token));
-    fixture.clock.forward(600 + 11);
+    fixture.clock.forward(600 + 61);
     assert!(!fixture.is_valid(&token), "expired");
-    let future = fixture.forged(|claims| claims.set(&["nbf"], unix(fixture.clock.now()) + 60));
+    let future = fixture.forged(|claims| claims.set(&["nbf"], unix(fixture.clock.now()) + 120));
     assert!(!fixture.is_valid(&future));
     fixture.clock.forward(60);
     assert!(fixture.is_valid(&future));
+}
+
+/// Clocks of servers are never the same.
+#[tokio::test]
+async fn tokens_of_servers_whose_clocks_are_a_minute_apart_are_valid() {
+    let fixture = Fixture::new().await;
+    let ahead = fixture.forged(|claims| claims.set(&["nbf"], unix(fixture.clock.now()) + 59));
+    assert!(fixture.is_valid(&ahead));
+    let token = fixture.token(json!({"expirationSeconds": 600}));
+    fixture.clock.forward(600 + 59);
+    assert!(fixture.is_valid(&token), "of a server that is behind");
 }
 
 #[tokio::test]
