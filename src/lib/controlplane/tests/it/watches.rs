@@ -241,7 +241,7 @@ async fn what_is_wrong_with_the_options_of_a_watch_precedes_its_form() {
         (all.clone(), list, 406, "you requested PartialObjectMetadataList"),
         (format!("{all}&includeObject=x&resourceVersionMatch=Exact"), table, 422, "is invalid"),
         (format!("{all}&includeObject=x"), table, 400, "includeObject"),
-        (format!("{named}=x=y"), one, 400, "field label not supported: x"),
+        (format!("{named}=x=y"), one, 400, "is not a known field selector"),
         (format!("{named}=metadata.name=c&sendInitialEvents=true"), one, 422, "for list"),
         (format!("{named}=metadata.name=c&resourceVersion=x"), one, 400, "match requested name"),
     ] {
