@@ -129,8 +129,8 @@ fn fault_50_only_the_action_parses_the_query() {
     visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     found.sort_unstable();
     // For another server, for a connection (a proxy's query is the backend's, and no other is
-    // authorized by), for the action, and for its length.
-    assert_eq!(found, ["action", "connect", "info", "limits"]);
+    // authorized by), for probes before there is a server, for the action, and for its length.
+    assert_eq!(found, ["action", "connect", "early", "info", "limits"]);
 }
 
 #[test]
