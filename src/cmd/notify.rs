@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Of the time limit of a start that waits, in microseconds; far above the interval of its attempts.
+/// Microseconds added to the service manager's start timeout with each failed attempt; far more than
+/// the interval between attempts.
 const EXTENSION: u64 = 60_000_000;
 
 /// The service serves; `status` is shown by `systemctl status`.
@@ -19,7 +20,7 @@ pub(crate) fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " ")));
 }
 
-/// What a start waits for. The service manager allows it to take longer.
+/// Reports why a start waits, and extends its timeout.
 pub(crate) fn waiting(why: &str) {
     let why = why.replace('\n', " ");
     notify(&format!("EXTEND_TIMEOUT_USEC={EXTENSION}\nSTATUS=waiting for the storage: {why}\n"));

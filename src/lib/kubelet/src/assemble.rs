@@ -125,7 +125,7 @@ fn namespaces(pod: &NodePod) -> cri::NamespaceOption {
     }
 }
 
-/// Those of the pod's processes besides their own: that of its volumes, too.
+/// Supplementary groups of the pod's processes, including the group of its volumes.
 fn groups(pod: &NodePod) -> Vec<i64> {
     let context = pod.spec.security_context.as_ref();
     let given = context.and_then(|context| context.supplemental_groups.clone());

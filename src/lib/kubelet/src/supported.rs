@@ -53,7 +53,7 @@ const CONTAINER: &[&str] = &[
 ];
 const POD_SECURITY: &[&str] = &[
     "fsGroup",
-    // Of volumes that last: those of pods are always changed.
+    // Applies to persistent volumes only: the files of other volumes are always changed.
     "fsGroupChangePolicy",
     "runAsGroup",
     "runAsUser",

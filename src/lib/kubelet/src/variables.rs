@@ -20,7 +20,7 @@ impl VariableRoom {
         Self { left: MAX_VARIABLES }
     }
 
-    /// Call it before the bytes are copied.
+    /// Reserves bytes, before they are copied.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), PodObjectError> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             PodObjectError::Invalid(format!("the variables are larger than {MAX_VARIABLES} bytes"))

@@ -5,8 +5,7 @@ use ferrokube_apimachinery::user::UserInfo;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How far clocks of servers that accept each other's tokens may be apart, in seconds; as in
-/// kube-apiserver.
+/// Tolerated clock skew between servers, in seconds; as in kube-apiserver.
 const LEEWAY: i64 = 60;
 /// Max audiences of a token.
 const MAX_AUDIENCES: usize = 100;
