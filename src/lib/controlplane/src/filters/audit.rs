@@ -82,11 +82,6 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// Does nothing: from here on, the end of the request is recorded.
-pub(crate) fn enter(_shared: &ServerState, _incoming: &mut Incoming) -> Result<(), Rejection> {
-    Ok(())
-}
-
 /// Applies the audit policy and records RequestReceived if it says so.
 pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let plan = plan(state, request.view());

@@ -21,7 +21,7 @@ use ferrokube_storage::remote::BoxFuture;
 pub(crate) struct Filter {
     /// Unique, for logs and for the test that pins the order.
     pub(crate) name: &'static str,
-    pub(crate) enter: Entering,
+    pub(crate) enter: Option<Entering>,
     /// Runs on the response if the filter was entered, even if it rejected the request.
     pub(crate) leave: Option<Leave>,
 }
@@ -36,8 +36,6 @@ pub(crate) type Leave = fn(&ServerState, &mut Exchange, &mut Response);
 /// The entering half of a filter. Its type says whether the caller is known.
 #[derive(Clone, Copy)]
 pub(crate) enum Entering {
-    /// Catches panics of everything after it.
-    Guard,
     /// Before authentication: records, or rejects.
     Before(fn(&ServerState, &mut Incoming) -> Result<(), Rejection>),
     /// Before authentication: waits, if there is something to wait for.
@@ -48,13 +46,16 @@ pub(crate) enum Entering {
     After(fn(&ServerState, &mut Request<'_>) -> Result<(), Rejection>),
     /// After authentication: waits, if there is something to wait for.
     Wait(for<'a> fn(&'a ServerState, &Request<'_>) -> Option<CatchUp<'a>>),
-    /// The handler runs.
-    Handle,
 }
 
 impl Filter {
     const fn new(name: &'static str, enter: Entering) -> Self {
-        Self { name, enter, leave: None }
+        Self { name, enter: Some(enter), leave: None }
+    }
+
+    /// A filter of responses only.
+    const fn leaving(name: &'static str, leave: Leave) -> Self {
+        Self { name, enter: None, leave: Some(leave) }
     }
 
     const fn with_leave(mut self, leave: Leave) -> Self {
@@ -66,12 +67,12 @@ impl Filter {
 /// All filters, in order. The order is behavior: a rejection before authentication reveals nothing
 /// about the caller; a filter before "trace adoption" logs a local trace id; nothing that costs
 /// memory comes before "flow control".
-pub(crate) const FILTERS: [Filter; 16] = [
-    Filter::new("panic guard", Entering::Guard).with_leave(headers::leave),
+pub(crate) const FILTERS: [Filter; 15] = [
+    Filter::leaving("response headers", headers::leave),
     Filter::new("limits", Entering::Before(limits::enter)),
     Filter::new("request info", Entering::Before(info::enter)).with_leave(info::leave),
     Filter::new("trace headers", Entering::Before(trace::parse)),
-    Filter::new("audit", Entering::Before(audit::enter)).with_leave(audit::leave),
+    Filter::leaving("audit", audit::leave),
     Filter::new("shared state", Entering::Reach(shared::wait)),
     Filter::new("authentication", Entering::Authenticate(identity::authenticate)),
     Filter::new("rights", Entering::Wait(identity::rights)),
@@ -82,7 +83,6 @@ pub(crate) const FILTERS: [Filter; 16] = [
     Filter::new("audit policy", Entering::After(audit::received)),
     Filter::new("flow control", Entering::After(admit::flow)).with_leave(admit::leave),
     Filter::new("authorization", Entering::After(admit::authorize)),
-    Filter::new("handler", Entering::Handle),
 ];
 
 /// Enters the filters up to the handler.
@@ -92,8 +92,8 @@ pub(crate) const FILTERS: [Filter; 16] = [
 pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     for filter in &FILTERS {
         exchange.entered += 1;
-        let entered = match filter.enter {
-            Entering::Guard | Entering::Handle => Ok(()),
+        let Some(enter) = filter.enter else { continue };
+        let entered = match enter {
             Entering::Before(enter) => enter(state, &mut exchange.incoming),
             Entering::Reach(wait) => reach(wait(state, &exchange.incoming), exchange).await,
             Entering::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
@@ -142,7 +142,7 @@ mod tests {
     fn the_order_of_the_filters_is_pinned() {
         let names = FILTERS.map(|filter| filter.name);
         let want = [
-            "panic guard",
+            "response headers",
             "limits",
             "request info",
             "trace headers",
@@ -157,24 +157,29 @@ mod tests {
             "audit policy",
             "flow control",
             "authorization",
-            "handler",
         ];
         assert_eq!(names, want);
+    }
+
+    #[test]
+    fn every_filter_has_an_effect() {
+        for filter in &FILTERS {
+            assert!(filter.enter.is_some() || filter.leave.is_some(), "{}", filter.name);
+        }
     }
 
     #[test]
     fn a_filter_sees_the_caller_only_after_authentication() {
         let authentication = FILTERS
             .iter()
-            .position(|filter| matches!(filter.enter, Entering::Authenticate(_)))
+            .position(|filter| matches!(filter.enter, Some(Entering::Authenticate(_))))
             .unwrap();
         for (at, filter) in FILTERS.iter().enumerate() {
             let is_in_order = match filter.enter {
-                Entering::Guard => at == 0,
-                Entering::Before(_) | Entering::Reach(_) => at < authentication,
-                Entering::Authenticate(_) => at == authentication,
-                Entering::After(_) | Entering::Wait(_) => at > authentication,
-                Entering::Handle => at == FILTERS.len() - 1,
+                None => true,
+                Some(Entering::Before(_) | Entering::Reach(_)) => at < authentication,
+                Some(Entering::Authenticate(_)) => at == authentication,
+                Some(Entering::After(_) | Entering::Wait(_)) => at > authentication,
             };
             assert!(is_in_order, "{}", filter.name);
         }
