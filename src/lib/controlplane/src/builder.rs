@@ -6,26 +6,32 @@ use crate::election::Elections;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
 use crate::features::settings::FeatureSettings;
+use crate::features::stats::FeatureStats;
 use crate::features::{self, FeatureFlow};
+use crate::filters::audit::Auditor;
+use crate::filters::identity::{Authentication, Authorization};
+use crate::filters::info::RequestRecorder;
 use crate::flow_objects::{self, FlowObjects};
 use crate::health::Health;
 use crate::identity::IdentityLeases;
 use crate::maintained;
-use crate::metrics::Metrics;
-use crate::metrics::RegisterMetrics;
+use crate::metrics::{MetricSources, Metrics, RegisterMetrics};
 use crate::observer::Observer;
 use crate::openapi::{OpenApi, OpenApiSources, SchemaSource};
+use crate::paths::PathApi;
+use crate::resource_api::ResourceApi;
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::service::ApiHandler;
-use crate::state::{ServerHandle, ServerState};
+use crate::state::ServerState;
+use crate::watch::WatchService;
 use crate::watch::cache::EventCache;
 use crate::watch::watchers::Watchers;
 use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
-use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, MastersOnly};
+use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, ImpersonationModes, MastersOnly};
 use ferrokube_connect::Connections;
 use ferrokube_features::Gates;
 use ferrokube_flow::Flow;
@@ -230,11 +236,11 @@ impl ApiServerBuilder {
         let (_, served) = self.registry.catalog().all();
         let encoder = Encoder::new(self.messages);
         let routes = Routes::new(self.routes);
-        let discovery = Discovery::new(
+        let discovery = Arc::new(Discovery::new(
             Arc::clone(self.registry.catalog()),
             Arc::clone(&self.aggregator),
             encoder.clone(),
-        );
+        ));
         let openapi = OpenApi::new(OpenApiSources {
             schemas: self.schemas,
             catalog: Arc::clone(self.registry.catalog()),
@@ -246,38 +252,85 @@ impl ApiServerBuilder {
             Health::new(store, audit, self.steps.iter().map(|(name, _)| name.clone()), |plural| {
                 served.iter().any(|definition| definition.plural == plural)
             });
+        let flow = Arc::new(Flow::new(&self.limits));
+        let metrics = Arc::new(Metrics::with(self.metrics));
+        let feature_stats: Arc<FeatureStats> = Arc::default();
+        let auditor = Auditor { log: self.audit.clone(), gates: self.gates.clone() };
+        let authorization = Arc::new(Authorization {
+            authorizer: Arc::new(AnonymousLock(self.authorizer)),
+            impersonation: ImpersonationModes::default(),
+        });
+        let custom = Arc::new(Custom::new(
+            Arc::clone(self.aggregator.services()),
+            self.webhook_certificates.clone(),
+        ));
+        let metric_sources = MetricSources {
+            registry: self.registry.clone(),
+            gates: self.gates.clone(),
+            feature_stats: Arc::clone(&feature_stats),
+            audit: self.audit.clone(),
+            flow: Arc::clone(&flow),
+            aggregator: Arc::clone(&self.aggregator),
+            webhook_certificates: self.webhook_certificates,
+        };
         let state = ServerState {
+            recorder: RequestRecorder {
+                metrics: Arc::clone(&metrics),
+                catalog: Arc::clone(self.registry.catalog()),
+                observer: self.observer,
+            },
+            authentication: Authentication {
+                authenticators: self.authenticators,
+                anonymous: self.anonymous,
+            },
+            authorization: Arc::clone(&authorization),
+            auditor: auditor.clone(),
+            aggregator: Arc::clone(&self.aggregator),
+            paths: PathApi {
+                discovery: Arc::clone(&discovery),
+                openapi,
+                health,
+                metrics: Arc::clone(&metrics),
+                metric_sources,
+                routes,
+                encoder: encoder.clone(),
+                gates: self.gates.clone(),
+                flow: Arc::clone(&flow),
+            },
+            resources: ResourceApi {
+                registry: self.registry.clone(),
+                flow: Arc::clone(&flow),
+                encoder: encoder.clone(),
+                metrics: Arc::clone(&metrics),
+                authorization,
+                audit: self.audit,
+                discovery,
+                chunks: ChunkCache::default(),
+                watches: Arc::new(WatchService {
+                    registry: self.registry.clone(),
+                    flow: Arc::clone(&flow),
+                    encoder: encoder.clone(),
+                    metrics: Arc::clone(&metrics),
+                    auditor,
+                    events: EventCache::default(),
+                    watchers: Watchers::default(),
+                }),
+                custom,
+                connections: self.connections,
+            },
             registry: self.registry,
             gates: self.gates,
-            features: self.features,
-            feature_stats: Arc::default(),
-            authenticators: self.authenticators,
-            anonymous: self.anonymous,
-            authorizer: Arc::new(AnonymousLock(self.authorizer)),
-            impersonation: ferrokube_auth::ImpersonationModes::default(),
-            audit: self.audit,
+            flow,
             encoder,
-            flow: Arc::new(Flow::new(&self.limits)),
-            limits: self.limits,
-            routes,
-            observer: self.observer,
-            metrics: Metrics::with(self.metrics),
-            discovery,
-            openapi,
-            health,
-            events: EventCache::default(),
-            watchers: Watchers::default(),
-            chunks: ChunkCache::default(),
-            custom: Custom::new(
-                Arc::clone(self.aggregator.services()),
-                self.webhook_certificates.clone(),
-            ),
-            webhook_certificates: self.webhook_certificates,
-            aggregator: self.aggregator,
-            connections: self.connections,
+            metrics,
         };
-        let steps = Arc::new(Mutex::new(Some(self.steps)));
-        ApiServer { state: Arc::new(state), steps, started: Arc::default(), loops }
+        ApiServer {
+            state: Arc::new(state),
+            features: Arc::new(FeatureApi { settings: self.features, stats: feature_stats }),
+            steps: Arc::new(Mutex::new(Some(self.steps))),
+            started: Arc::default(),
+            loops,
+        }
     }
 }
 
@@ -298,10 +351,17 @@ fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -
     })
 }
 
+/// What the loop of the Feature API starts with.
+struct FeatureApi {
+    settings: FeatureSettings,
+    stats: Arc<FeatureStats>,
+}
+
 /// An API server without its listener. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiServer {
     state: Arc<ServerState>,
+    features: Arc<FeatureApi>,
     /// `None` once they run.
     steps: Arc<Mutex<Option<NamedSteps>>>,
     started: Arc<OnceCell<Result<(), StartError>>>,
@@ -349,20 +409,20 @@ impl ApiServer {
         let steps = self.steps.lock().take().ok_or(StartError::Dropped)?;
         self.start_loops();
         for (position, (name, mut step)) in steps.into_iter().enumerate() {
-            let ServerState { registry, health, .. } = &*self.state;
+            let (registry, health) = (&self.state.registry, &self.state.paths.health);
             if let Err(why) = bootstrap::run(&name, &mut step, position, registry, health).await {
                 return Err(StartError::Step { step: name, why });
             }
         }
-        if let Some(objects) = FlowObjects::start(&self.state).await {
-            let state = Arc::clone(&self.state);
-            self.loops.lock().spawn(objects.run(state));
+        let ServerState { registry, flow, gates, .. } = &*self.state;
+        if let Some(objects) = FlowObjects::start(registry, flow).await {
+            self.loops.lock().spawn(objects.run(registry.clone(), Arc::clone(flow)));
         }
         self.start_identity().await;
-        if let Some(elections) = Elections::start(&self.state) {
+        if let Some(elections) = Elections::start(registry, gates) {
             self.loops.lock().spawn(elections.run());
         }
-        self.state.health.start();
+        self.state.paths.health.start();
         tracing::info!("the API server is ready");
         Ok(())
     }
@@ -370,13 +430,13 @@ impl ApiServer {
     /// The Feature API's loop, which keeps this server's identity Lease. Without it the Lease is
     /// kept where other servers may share the state.
     async fn start_identity(&self) {
-        let state = &self.state;
-        let ServerState { registry, gates, features, feature_stats, .. } = &**state;
-        let flow = FeatureFlow::start(registry, gates, features, feature_stats);
+        let ServerState { registry, gates, .. } = &*self.state;
+        let FeatureApi { settings, stats } = &*self.features;
+        let flow = FeatureFlow::start(registry, gates, settings, stats);
         if let Some(features) = flow.await {
             self.loops.lock().spawn(features.run());
-        } else if state.registry.store().is_shared()
-            && let Some(leases) = IdentityLeases::new(&state.registry, &state.features)
+        } else if registry.store().is_shared()
+            && let Some(leases) = IdentityLeases::new(registry, settings)
         {
             self.loops.lock().spawn(leases.keep());
         }
@@ -386,15 +446,15 @@ impl ApiServer {
     fn start_loops(&self) {
         let mut loops = self.loops.lock();
         let state = Arc::clone(&self.state);
-        loops.spawn(async move { state.openapi.cool_down().await });
+        loops.spawn(async move { state.paths.openapi.cool_down().await });
         let state = Arc::clone(&self.state);
         loops.spawn(async move {
             state.registry.evict_pages(|pinned| state.metrics.show_pinned(pinned)).await;
         });
         if let Some((follower, informer)) =
-            Follower::start(&self.state.registry, &self.state.custom)
+            Follower::start(&self.state.registry, &self.state.resources.custom)
         {
-            loops.spawn(follower.run(informer, ServerHandle(Arc::clone(&self.state))));
+            loops.spawn(follower.run(informer, Arc::clone(&self.state.resources.custom)));
         }
         // After the custom resources: they count as served here.
         let aggregator = &self.state.aggregator;
@@ -432,16 +492,16 @@ impl ApiServer {
 
     /// Whether `/readyz` succeeds.
     pub fn is_ready(&self) -> bool {
-        self.state.health.is_ready()
+        self.state.paths.health.is_ready()
     }
 
     /// From now on `/readyz` fails and watches end; other requests finish. Next, drain the
     /// listener, await [`ApiServer::stopped`] and close the store.
     pub fn begin_shutdown(&self) {
-        self.state.health.stop();
+        self.state.paths.health.stop();
         self.state.registry.end_watches();
         self.state.aggregator.end();
-        if let Some(connections) = &self.state.connections {
+        if let Some(connections) = &self.state.resources.connections {
             connections.end();
         }
         // Status writes that this loses are made at the next start.

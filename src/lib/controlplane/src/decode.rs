@@ -3,7 +3,6 @@
 use crate::body::BodyReader;
 use crate::exchange::Request;
 use crate::negotiate::{Form, body_form as form_of};
-use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
@@ -11,8 +10,7 @@ use ferrokube_apimachinery::json::{DecodeError, Decoded};
 use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
-use ferrokube_flow::too_large;
-use ferrokube_flow::{self as flow, UNCOUNTED_BODY};
+use ferrokube_flow::{Flow, UNCOUNTED_BODY, hold_body, too_large, too_many};
 use ferrokube_registry::offload::{INLINE_BYTES, caller, is_costly, leave_worker, queue_is_full};
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
@@ -35,11 +33,11 @@ pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, 
 
 /// Reads the body. If decoding it may take long, the task continues off the workers.
 pub(crate) async fn read_body(
-    state: &ServerState,
+    flow: &Flow,
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
-    let bytes = take_body(state, request, form).await?;
+    let bytes = take_body(flow, request, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
         // Most applies are JSON; others leave the worker when they are read.
@@ -56,7 +54,7 @@ pub(crate) async fn read_body(
 /// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
 pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
     if queue_is_full(caller) {
-        return Err(flow::too_many());
+        return Err(too_many());
     }
     leave_worker().await;
     Ok(())
@@ -67,7 +65,7 @@ pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
 /// # Errors
 /// 400 for a body that cannot be read.
 pub(crate) async fn object(
-    state: &ServerState,
+    messages: &Messages,
     target: &Target,
     form: Form,
     bytes: &Bytes,
@@ -86,7 +84,7 @@ pub(crate) async fn object(
             unreadable(&error, |error| refused(yaml_message(error, &missing_type_message(error))))
         })?,
         Form::Protobuf => {
-            return protobuf(state, target, bytes)
+            return protobuf(messages, target, bytes)
                 .map_err(|error| unreadable_protobuf(&error, refused));
         }
     };
@@ -172,9 +170,8 @@ fn yaml_message(error: &DecodeError, otherwise: &str) -> String {
     }
 }
 
-fn protobuf(state: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
+fn protobuf(messages: &Messages, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
     let (api_version, kind) = Messages::type_of(bytes)?;
-    let messages = state.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
     let named =
@@ -201,7 +198,7 @@ fn protobuf(state: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body,
 /// # Errors
 /// 400.
 pub(crate) async fn delete_options(
-    state: &ServerState,
+    messages: &Messages,
     form: Form,
     bytes: &[u8],
 ) -> Result<Document, Failure> {
@@ -228,7 +225,7 @@ pub(crate) async fn delete_options(
                     "expected DeleteOptions in the body, not {kind}"
                 )));
             }
-            state.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
+            messages.read(DELETE_OPTIONS, bytes).map_err(bad)
         }
     }
 }
@@ -400,28 +397,24 @@ const MAX_FINDINGS: usize = 20;
 /// # Errors
 /// As [`BodyReader::read`]; 413 if decoding would take too much, 429 while others hold too much.
 pub(crate) async fn take_body(
-    state: &ServerState,
+    flow: &Flow,
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = request.take_body() {
-        let intake = BodyReader {
-            flow: &state.flow,
-            class: request.class(),
-            limit: state.limits.body_bytes,
-        };
+        let intake = BodyReader { flow, class: request.class(), limit: flow.limits().body_bytes };
         let (read, held) = intake.read(body).await?;
-        flow::hold_body(held);
+        hold_body(held);
         bytes = read;
         if bytes.len() > UNCOUNTED_BODY {
             if bytes.len() > INLINE_BOUND {
                 leave_worker_or_reject(caller()).await?;
             }
-            state.flow.tree(request.class(), bound(form, &bytes)).await?;
+            flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
-    state.flow.take_seat(&request.user().name).await?;
+    flow.take_seat(&request.user().name).await?;
     Ok(bytes)
 }
 

@@ -3,9 +3,9 @@
 use crate::action::{Action, ResourceAction};
 use crate::exchange::Request;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
 use crate::{body, status};
 use ferrokube_aggregator::{Backend, DelegatedRequest, DelegationError, take_upgrade};
+use ferrokube_flow::Flow;
 use ferrokube_serve::Response;
 use ferrokube_trace::SpanInfo;
 use std::pin::{Pin, pin};
@@ -20,12 +20,12 @@ const SEATED: Duration = Duration::from_secs(1);
 
 /// Forwards the authorized action. It needs seats like any other; a watch only to begin.
 pub(crate) async fn forward(
-    state: &ServerState,
+    flow: &Flow,
     request: &mut Request<'_>,
     action: &Action,
     backend: &Backend,
 ) -> Result<Response, Rejection> {
-    state.flow.take_seat(&request.user().name).await?;
+    flow.take_seat(&request.user().name).await?;
     if action.is_long_running() {
         ferrokube_flow::leave_seat();
     }

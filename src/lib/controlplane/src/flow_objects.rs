@@ -2,10 +2,10 @@
 //! of schemas whether their level exists, and has default objects maintained.
 
 use crate::maintained;
-use crate::state::ServerState;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time::rfc3339_seconds;
+use ferrokube_flow::Flow;
 use ferrokube_flow::priority::{FlowConfig, LevelConfig, SchemaConfig};
 use ferrokube_registry::offload::block_in_place;
 use ferrokube_registry::{Informer, Local, Notice, Registry};
@@ -42,8 +42,7 @@ pub(crate) struct FlowObjects {
 
 impl FlowObjects {
     /// Configures flow control and writes what statuses lack. `None` if the objects are not served.
-    pub(crate) async fn start(state: &ServerState) -> Option<Self> {
-        let registry = &state.registry;
+    pub(crate) async fn start(registry: &Registry, flow: &Flow) -> Option<Self> {
         let informer = |plural| Informer::new(registry, GROUP, "v1", plural);
         let [levels, schemas] = RESOURCES.map(informer);
         let mut objects = Self {
@@ -58,18 +57,18 @@ impl FlowObjects {
             let known = Notice::Replaced(objects.informers[at].snapshot());
             objects.observe(at, vec![known]);
         }
-        objects.configure(state);
-        objects.write_statuses(state).await;
+        objects.configure(flow);
+        objects.write_statuses(flow).await;
         Some(objects)
     }
 
     /// Runs until the store closes.
-    pub(crate) async fn run(mut self, state: Arc<ServerState>) {
+    pub(crate) async fn run(mut self, registry: Registry, flow: Arc<Flow>) {
         let mut adjustment = interval(ADJUSTMENT);
         adjustment.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut upkeep = Instant::now() + UPKEEP;
         loop {
-            self.write_statuses(&state).await;
+            self.write_statuses(&flow).await;
             let retry = if self.dirty.is_empty() { upkeep } else { Instant::now() + RETRY };
             let [levels, schemas] = &mut self.informers;
             let (at, notices) = tokio::select! {
@@ -78,13 +77,13 @@ impl FlowObjects {
                 found = levels.next() => (0, found.map(|found| block_in_place(|| found.read()))),
                 found = schemas.next() => (1, found.map(|found| block_in_place(|| found.read()))),
                 _ = adjustment.tick() => {
-                    state.flow.levels().adjust();
+                    flow.levels().adjust();
                     continue;
                 }
                 () = sleep_until(retry.min(upkeep)) => {
                     if Instant::now() >= upkeep {
                         upkeep = Instant::now() + UPKEEP;
-                        maintain(&state.registry).await;
+                        maintain(&registry).await;
                     }
                     continue;
                 }
@@ -93,7 +92,7 @@ impl FlowObjects {
             if self.observe(at, notices) {
                 upkeep = Instant::now();
             }
-            self.configure(&state);
+            self.configure(&flow);
         }
     }
 
@@ -153,15 +152,15 @@ impl FlowObjects {
         self.dirty.extend(named.map(|(name, _)| name.clone()));
     }
 
-    fn configure(&self, state: &ServerState) {
-        if state.limits.priority_and_fairness {
+    fn configure(&self, flow: &Flow) {
+        if flow.limits().priority_and_fairness {
             let (schemas, levels) = (self.schemas.values(), self.levels.values());
-            state.flow.levels().configure(FlowConfig::new(schemas.cloned(), levels.cloned()));
+            flow.levels().configure(FlowConfig::new(schemas.cloned(), levels.cloned()));
         }
     }
 
-    async fn write_statuses(&mut self, state: &ServerState) {
-        if !state.limits.priority_and_fairness {
+    async fn write_statuses(&mut self, flow: &Flow) {
+        if !flow.limits().priority_and_fairness {
             self.dirty.clear();
         }
         let names: Vec<String> = std::mem::take(&mut self.dirty).into_iter().collect();

@@ -106,14 +106,14 @@ struct TraceMetrics {
 type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// What the values come from that are read when metrics are requested.
-pub(crate) struct MetricSources<'a> {
-    pub(crate) registry: &'a ObjectRegistry,
-    pub(crate) gates: &'a Gates,
-    pub(crate) feature_stats: &'a FeatureStats,
-    pub(crate) audit: &'a AuditLog,
-    pub(crate) flow: &'a Flow,
-    pub(crate) aggregator: &'a Aggregator,
-    pub(crate) webhook_certificates: &'a CertificateFaults,
+pub(crate) struct MetricSources {
+    pub(crate) registry: ObjectRegistry,
+    pub(crate) gates: Gates,
+    pub(crate) feature_stats: Arc<FeatureStats>,
+    pub(crate) audit: AuditLog,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) aggregator: Arc<Aggregator>,
+    pub(crate) webhook_certificates: CertificateFaults,
 }
 
 pub(crate) struct Metrics {
@@ -434,12 +434,12 @@ impl Metrics {
     }
 
     /// The metrics in the Prometheus text format, or as OpenMetrics if the client names it.
-    pub(crate) fn respond(&self, sources: &MetricSources<'_>, accept: &str) -> Response {
+    pub(crate) fn respond(&self, sources: &MetricSources, accept: &str) -> Response {
         self.refresh(sources);
         let mut out = String::with_capacity(64 * 1024);
         priority::write(&mut out, sources.flow.levels());
-        aggregation::write(&mut out, sources.aggregator, sources.webhook_certificates);
-        ferrokube_features::metrics::write(&mut out, sources.gates);
+        aggregation::write(&mut out, &sources.aggregator, &sources.webhook_certificates);
+        ferrokube_features::metrics::write(&mut out, &sources.gates);
         sources.feature_stats.write(&mut out);
         match encoding::text::encode(&mut out, &self.registry) {
             Ok(()) if text::accepts_open_metrics(accept) => {
@@ -489,7 +489,7 @@ impl Metrics {
         listener.held_bytes.set(stats.held.bytes().try_into().unwrap_or(i64::MAX));
     }
 
-    fn refresh(&self, sources: &MetricSources<'_>) {
+    fn refresh(&self, sources: &MetricSources) {
         self.refresh_trace(sources);
         self.refresh_listener();
         for (request_kind, (seated, waiting)) in
@@ -545,7 +545,7 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn refresh_trace(&self, sources: &MetricSources<'_>) {
+    fn refresh_trace(&self, sources: &MetricSources) {
         let stamps = sources.registry.stamps();
         for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
             self.trace

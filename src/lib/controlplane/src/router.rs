@@ -4,7 +4,7 @@ use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
 use crate::exchange::Request;
 use crate::filters::admit::Authorized;
 use crate::rejection::{Rejection, method_not_allowed};
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use crate::{decode, status, verbs, watch};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_connect::Connections;
@@ -12,18 +12,17 @@ use ferrokube_registry::{Served, Target};
 use ferrokube_resource::{Definition, Scope, Verbs};
 use ferrokube_serve::Response;
 use std::pin::Pin;
-use std::sync::Arc;
 
 pub(crate) async fn handle(
-    state: &Arc<ServerState>,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     authorized: &Authorized,
 ) -> Result<Response, Rejection> {
     let Some(action) = authorized.action().resource() else { return Ok(status::not_found()) };
     let Some(served) =
-        state.registry.catalog().find(action.group(), action.version(), action.plural())
+        api.registry.catalog().find(action.group(), action.version(), action.plural())
     else {
-        return Err(unknown(state, action));
+        return Err(unknown(api, action));
     };
     if served.definition.dialect.routes_itself() {
         // kube-apiserver's handler of custom resources warns before it looks at the method.
@@ -38,12 +37,12 @@ pub(crate) async fn handle(
     let run: VerbFuture<'_> = if Connections::serves(&target.served.definition, &target.subresource)
     {
         // Never as a stored object's subresource, which would read and write the object.
-        let connections = state.connections.as_deref().ok_or_else(no_such_resource)?;
-        Box::pin(verbs::connect(state, request, &target, connections))
+        let connections = api.connections.as_deref().ok_or_else(no_such_resource)?;
+        Box::pin(verbs::connect(api, request, &target, connections))
     } else {
-        run(state, request, &target, action.verb())
+        run(api, request, &target, action.verb())
     };
-    let answer = state.registry.offload().run(caller, run).await;
+    let answer = api.registry.offload().run(caller, run).await;
     if let Err(rejection) = &answer
         && !target.served.definition.dialect.routes_itself()
         && is_of_router(rejection)
@@ -62,8 +61,8 @@ fn is_of_router(rejection: &Rejection) -> bool {
 }
 
 /// A resource that is not served: a `Status` in a native group, else plain 404.
-fn unknown(state: &ServerState, action: ResourceAction<'_>) -> Rejection {
-    if state.discovery.is_native(action.group()) {
+fn unknown(api: &ResourceApi, action: ResourceAction<'_>) -> Rejection {
+    if api.discovery.is_native(action.group()) {
         no_such_resource().into()
     } else {
         status::not_found().into()
@@ -93,20 +92,20 @@ fn target(action: ResourceAction<'_>, served: Served) -> Target {
 type VerbFuture<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
 
 fn run<'a>(
-    state: &'a Arc<ServerState>,
+    api: &'a ResourceApi,
     request: &'a mut Request<'_>,
     target: &'a Target,
     verb: Verb,
 ) -> VerbFuture<'a> {
     match verb {
-        Verb::Get => Box::pin(verbs::get(state, request, target)),
-        Verb::List => Box::pin(verbs::list(state, request, target)),
-        Verb::Watch => Box::pin(watch::respond(state, request, target)),
-        Verb::Create => Box::pin(verbs::create(state, request, target)),
-        Verb::Update => Box::pin(verbs::update(state, request, target)),
-        Verb::Patch => Box::pin(verbs::patch(state, request, target)),
-        Verb::Delete => Box::pin(verbs::delete(state, request, target)),
-        Verb::DeleteCollection => Box::pin(verbs::delete_collection(state, request, target)),
+        Verb::Get => Box::pin(verbs::get(api, request, target)),
+        Verb::List => Box::pin(verbs::list(api, request, target)),
+        Verb::Watch => Box::pin(watch::respond(&api.watches, request, target)),
+        Verb::Create => Box::pin(verbs::create(api, request, target)),
+        Verb::Update => Box::pin(verbs::update(api, request, target)),
+        Verb::Patch => Box::pin(verbs::patch(api, request, target)),
+        Verb::Delete => Box::pin(verbs::delete(api, request, target)),
+        Verb::DeleteCollection => Box::pin(verbs::delete_collection(api, request, target)),
         // No definition serves these.
         Verb::Proxy | Verb::Unknown => {
             Box::pin(std::future::ready(Err(method_not_allowed().into())))

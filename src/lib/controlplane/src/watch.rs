@@ -1,17 +1,17 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
+use crate::encode::Encoder;
 use crate::exchange::Request;
-use crate::filters::audit::StreamAudit;
-use crate::metrics::WatchGauge;
+use crate::filters::audit::{Auditor, StreamAudit};
+use crate::metrics::{Metrics, WatchGauge};
 use crate::negotiate::{Form, View, Views, not_streamed};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
 use crate::status;
 use crate::verbs::respond::{collection_offer, go_type, include};
 use bytes::{Bytes, BytesMut};
-use ferrokube_flow as flow;
+use ferrokube_flow::{self as flow, Flow};
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
-use ferrokube_registry::{Object, Target, Watch, WatchItem};
+use ferrokube_registry::{Object, Registry, Target, Watch, WatchItem};
 use ferrokube_serve::{Chunk, Response};
 use ferrokube_storage::Entry;
 use http::HeaderValue;
@@ -24,9 +24,9 @@ pub(crate) mod cache;
 mod frames;
 pub(crate) mod watchers;
 
-use cache::CACHED_EVENTS;
+use cache::{CACHED_EVENTS, EventCache};
 use frames::{EventEncoder, REFERENCED_BYTES};
-use watchers::WatchRequest;
+use watchers::{WatchRequest, Watchers};
 
 /// Small events are sent together up to this size.
 const FRAME_BYTES: usize = 8 * 1024;
@@ -38,8 +38,19 @@ const ADDED: &str = "ADDED";
 const MODIFIED: &str = "MODIFIED";
 const DELETED: &str = "DELETED";
 
+/// What the watches of all requests share.
+pub(crate) struct WatchService {
+    pub(crate) registry: Registry,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) encoder: Encoder,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) auditor: Auditor,
+    pub(crate) events: EventCache,
+    pub(crate) watchers: Watchers,
+}
+
 pub(crate) async fn respond(
-    state: &Arc<ServerState>,
+    service: &Arc<WatchService>,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -51,8 +62,8 @@ pub(crate) async fn respond(
         users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
     };
     let caller = request.class().caller;
-    let held = state.watchers.begin(caller, &request.authenticated.user, &kept)?;
-    let watch = state.registry.watch(target, options).await?;
+    let held = service.watchers.begin(caller, &request.authenticated.user, &kept)?;
+    let watch = service.registry.watch(target, options).await?;
     // As in kube-apiserver, the form is checked once the watch has its options.
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     let include = include(request, accepted)?;
@@ -62,7 +73,7 @@ pub(crate) async fn respond(
     // Boxed: `unfold` stores both the stream and its future, which contains the stream.
     let stream = Box::new(WatchStream {
         watch,
-        state: Arc::clone(state),
+        service: Arc::clone(service),
         frames: EventEncoder {
             served: target.served.clone(),
             accepted,
@@ -73,8 +84,8 @@ pub(crate) async fn respond(
         ended: false,
         caller: request.caller_number(),
         _held: held,
-        _gauge: state.metrics.watching(),
-        _ending: StreamAudit::of(state, request),
+        _gauge: service.metrics.watching(),
+        _ending: StreamAudit::of(&service.auditor, request),
     });
     let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move {
         stream.next().await.map(|frame| (frame, stream))
@@ -97,7 +108,7 @@ fn jitter() -> u64 {
 
 struct WatchStream {
     watch: Watch,
-    state: Arc<ServerState>,
+    service: Arc<WatchService>,
     frames: EventEncoder,
     waiting: VecDeque<WatchItem>,
     ended: bool,
@@ -118,12 +129,12 @@ impl WatchStream {
             if self.frames.needs_webhook() {
                 // Boxed, as few watches need it and the future is large.
                 items = self
-                    .state
+                    .service
                     .registry
                     .offload()
                     .run(
                         self.caller,
-                        Box::pin(flow::with_budgets(&self.state.flow, self.in_version(items))),
+                        Box::pin(flow::with_budgets(&self.service.flow, self.in_version(items))),
                     )
                     .await;
             }
@@ -154,7 +165,7 @@ impl WatchStream {
     /// Converts the objects of events. A failure ends the watch: no event may be lost.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
-        match self.state.registry.in_version(&self.frames.served, entries).await {
+        match self.service.registry.in_version(&self.frames.served, entries).await {
             Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
                 let old_entries = items.iter_mut().filter_map(entry_of_mut);
@@ -173,7 +184,7 @@ impl WatchStream {
             WatchItem::Bookmark { .. } | WatchItem::Error(_) => return false,
         };
         entry.bytes.len() + self.frames.columns_cost() > INLINE_BYTES
-            && !self.state.events.has(&self.frames, kind, entry)
+            && !self.service.events.has(&self.frames, kind, entry)
     }
 
     /// Whether the next item fits into a frame of this length.
@@ -226,7 +237,7 @@ impl WatchStream {
     }
 
     fn encode(&mut self, item: WatchItem) -> Bytes {
-        let encoder = &self.state.encoder;
+        let encoder = &self.service.encoder;
         let (kind, entry) = match item {
             WatchItem::Added(entry) => (ADDED, entry),
             WatchItem::Modified(entry) => (MODIFIED, entry),
@@ -243,12 +254,12 @@ impl WatchStream {
             return self.frames.table(kind, &Object::Stored(entry));
         }
         let frames = &self.frames;
-        if entry.revision.0 + (CACHED_EVENTS as u64) < self.state.registry.store().revision().0 {
+        if entry.revision.0 + (CACHED_EVENTS as u64) < self.service.registry.store().revision().0 {
             // Initial state or backlog: caching it would evict recent events that other watchers
             // share.
             return frames.object(encoder, kind, &entry);
         }
-        self.state.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
+        self.service.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
     }
 }
 

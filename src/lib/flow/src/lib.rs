@@ -73,6 +73,7 @@ pub struct Flow {
     lists: Share,
     heads: Share,
     hash: RandomState,
+    limits: Limits,
 }
 
 /// A classified request.
@@ -133,7 +134,13 @@ impl Flow {
             lists: bytes(limits.lists_bytes),
             heads: Share::new(limits.heads_bytes, QueueLimit::NONE),
             hash: RandomState::new(),
+            limits: limits.clone(),
         }
+    }
+
+    /// As passed to [`Self::new`].
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Decides which requests count as one caller.

@@ -6,14 +6,13 @@
 
 mod choice;
 
-use crate::state::ServerState;
 use choice::{Choice, choose};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time::rfc3339_micros;
-use ferrokube_features::COORDINATED_LEADER_ELECTION;
+use ferrokube_features::{COORDINATED_LEADER_ELECTION, Gates};
 use ferrokube_registry::offload::block_in_place;
-use ferrokube_registry::{DeleteOptions, Informer, Local, Notice};
+use ferrokube_registry::{DeleteOptions, Informer, Local, Notice, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -107,11 +106,10 @@ pub(crate) struct Elections {
 
 impl Elections {
     /// `None` if the gate is off, or LeaseCandidates are not served.
-    pub(crate) fn start(state: &ServerState) -> Option<Self> {
-        if !state.gates.enabled(&COORDINATED_LEADER_ELECTION) {
+    pub(crate) fn start(registry: &Registry, gates: &Gates) -> Option<Self> {
+        if !gates.enabled(&COORDINATED_LEADER_ELECTION) {
             return None;
         }
-        let registry = &state.registry;
         let mut elections = Self {
             leases: Local::new(registry, GROUP, "v1", "leases")?,
             candidates: Local::new(registry, GROUP, "v1beta1", "leasecandidates")?,

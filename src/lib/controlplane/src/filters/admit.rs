@@ -1,13 +1,14 @@
 //! Flow control and authorization.
 
 use crate::action::{Action, Refusal, Verb, no_such_resource};
-use crate::exchange::{Exchange, Request};
+use crate::exchange::Request;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
-use ferrokube_auth::Decision;
+use crate::routes::Routes;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
-use ferrokube_flow::Classified;
+use ferrokube_auth::{Authorizer, Decision};
 use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
+use ferrokube_flow::{Classified, Flow};
+use ferrokube_registry::Registry;
 use ferrokube_serve::Response;
 use http::HeaderName;
 use std::sync::Arc;
@@ -15,31 +16,35 @@ use std::sync::Arc;
 /// Assigns the request to a flow and rejects it if even the queues are full. Its seats are taken
 /// once its body has arrived, see [`ferrokube_flow`]. Long-running requests other than watches need
 /// none.
-pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn flow(
+    flow: &Flow,
+    registry: &Registry,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let subject = Classified {
         user: &request.authenticated.user,
         peer: request.peer().map(|peer| &**peer),
         is_anonymous: request.authenticated.user.name == ANONYMOUS,
     };
-    let mut class = state.flow.classify(&subject);
+    let mut class = flow.classify(&subject);
     let action: Arc<dyn FlowAction> = Arc::clone(&request.action) as _;
     let timeout =
-        if request.action.is_long_running() { state.limits.request } else { request.timeout };
-    let flow = FlowRequest {
+        if request.action.is_long_running() { flow.limits().request } else { request.timeout };
+    let subject = FlowRequest {
         user: request.user(),
         action: &action,
         mutates: !request.action.is_read_only(),
         timeout,
-        seats: &|| seats(state, &request.action),
+        seats: &|| seats(registry, &request.action),
     };
-    state.flow.assign(&mut class, &flow);
+    flow.assign(&mut class, &subject);
     request.authenticated.class = class;
-    state.flow.reject_if_hopeless()?;
-    Ok(state.flow.head(class, &request.head)?)
+    flow.reject_if_hopeless()?;
+    Ok(flow.head(class, &request.head)?)
 }
 
 /// Shows which schema and level matched.
-pub(crate) fn leave(_state: &ServerState, _exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(response: &mut Response) {
     const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
     const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
     if let Some([schema, level]) = ferrokube_flow::matched_uids() {
@@ -55,7 +60,7 @@ const MAX_LIST_BYTES: u64 = 1_000_000;
 
 /// Estimated work, in kube-apiserver's measure for lists from its cache: a list and the initial
 /// state of a watch need seats by the size of their objects.
-fn seats(state: &ServerState, action: &Action) -> usize {
+fn seats(registry: &Registry, action: &Action) -> usize {
     let Some(resource) = action.resource() else { return 1 };
     let limit = match resource.verb() {
         Verb::List => action.options().limit_hint(),
@@ -65,11 +70,11 @@ fn seats(state: &ServerState, action: &Action) -> usize {
     if !resource.name().is_empty() {
         return 1;
     }
-    let catalog = state.registry.catalog();
+    let catalog = registry.catalog();
     let Some(served) = catalog.find(resource.group(), resource.version(), resource.plural()) else {
         return 1;
     };
-    let Some((count, bytes)) = state.registry.size(&served) else { return 1 };
+    let Some((count, bytes)) = registry.size(&served) else { return 1 };
     let wanted = limit.map_or(count, |limit| limit.min(count));
     let bytes = bytes / count.max(1) * wanted;
     usize::try_from(bytes.min(MAX_LIST_BYTES).div_ceil(SEAT_BYTES)).unwrap_or(1)
@@ -110,21 +115,24 @@ impl Authorized {
 }
 
 /// Asks the authorizer. Hostile paths are rejected first; open paths are readable without asking.
-pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn authorize(
+    authorizer: &dyn Authorizer,
+    routes: &Routes,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let action = Arc::clone(&request.action);
     match action.refusal() {
         None | Some(Refusal::Nowhere) => {}
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
         Some(Refusal::NoResource | Refusal::Malformed) => return Err(no_such_resource().into()),
     }
-    if action.resource().is_none() && action.verb() == "get" && state.routes.is_open(action.path())
-    {
+    if action.resource().is_none() && action.verb() == "get" && routes.is_open(action.path()) {
         request.authenticated.authorized = Some(Authorized(action));
         return Ok(());
     }
     let user = request.user();
     let access = action.access(user);
-    let reason = match state.authorizer.authorize(&access) {
+    let reason = match authorizer.authorize(&access) {
         Decision::Allow(reason) => {
             annotate(request, "allow", &reason);
             if matches!(action.refusal(), Some(Refusal::Nowhere)) {

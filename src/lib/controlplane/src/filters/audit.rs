@@ -2,17 +2,15 @@
 
 use crate::action::{Action, ResourceAction, Verb};
 use crate::exchange::{Exchange, ExchangeView, Incoming, Request};
-use crate::rejection::CLIENT_CLOSED_REQUEST;
-use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
 use ferrokube_auth::audit::{
-    AuditError, AuditEvent, AuditLevel, AuditObject, AuditPlan, AuditRequest, AuditStage, LEFT_OUT,
-    MAX_URI, MAX_USER_AGENT, Outcome, Payload, TraceIds, truncate_utf8,
+    AuditError, AuditEvent, AuditLevel, AuditLog, AuditObject, AuditPlan, AuditRequest, AuditStage,
+    LEFT_OUT, MAX_URI, MAX_USER_AGENT, Outcome, Payload, TraceIds, truncate_utf8,
 };
-use ferrokube_features::LOG_TRACKING;
+use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
@@ -30,6 +28,13 @@ const MAX_ADDRESSES: usize = 16;
 
 /// Resolves once the event is in the log.
 pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
+
+/// What records requests in the audit log. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Auditor {
+    pub(crate) log: AuditLog,
+    pub(crate) gates: Gates,
+}
 
 /// Audit data of one request.
 #[derive(Default)]
@@ -83,8 +88,8 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Applies the audit policy and records RequestReceived if it says so.
-pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
-    let plan = plan(state, request.view());
+pub(crate) fn received(auditor: &Auditor, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let plan = plan(auditor, request.view());
     request.audit.plan = Some(plan);
     if plan.records(AuditStage::RequestReceived) {
         let source_ips = addresses(request);
@@ -94,9 +99,9 @@ pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result
             constraint: "",
             object: request.action.resource().map(object_ref),
             outcome: None,
-            ..event(state, request.view(), AuditStage::RequestReceived, &source_ips, &annotations)
+            ..event(auditor, request.view(), AuditStage::RequestReceived, &source_ips, &annotations)
         };
-        drop(state.audit.record(&event, &plan));
+        drop(auditor.log.record(&event, &plan));
     }
     Ok(())
 }
@@ -105,27 +110,27 @@ pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result
 ///
 /// # Errors
 /// 500 while the log cannot be written.
-pub(crate) fn admit(state: &ServerState, request: &Request<'_>) -> Result<(), Failure> {
-    let plan = request.audit.plan.unwrap_or_else(|| plan(state, request.view()));
+pub(crate) fn admit(auditor: &Auditor, request: &Request<'_>) -> Result<(), Failure> {
+    let plan = request.audit.plan.unwrap_or_else(|| plan(auditor, request.view()));
     if request.action.is_read_only() {
         return Ok(());
     }
-    state.audit.admit(&plan).map_err(|error| {
+    auditor.log.admit(&plan).map_err(|error| {
         tracing::error!(error = %error, "rejected a write that cannot be audited");
         Failure::new(Reason::InternalError, "the audit log cannot be written")
     })
 }
 
-fn plan(state: &ServerState, view: ExchangeView<'_>) -> AuditPlan {
+fn plan(auditor: &Auditor, view: ExchangeView<'_>) -> AuditPlan {
     let Access { user, verb, resource, path } = view.incoming.action.access(view.user());
     let subject = AuditRequest { user, verb, resource, path };
-    state.audit.plan(&subject)
+    auditor.log.plan(&subject)
 }
 
 /// Records ResponseComplete; for a stream ResponseStarted, as [`StreamAudit`] records its end.
-pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(auditor: &Auditor, exchange: &mut Exchange, response: &Response) {
     let view = exchange.view();
-    let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(state, view));
+    let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(auditor, view));
     let streams = view.incoming.audit.ending.is_some() && response.status().is_success();
     let stage = match (view.incoming.audit.panicked, streams) {
         (true, _) => AuditStage::Panic,
@@ -133,19 +138,19 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
         (false, false) => AuditStage::ResponseComplete,
     };
     let code = response.status().as_u16();
-    let (plan, left_out) = state.audit.conclude(plan, code, || caller(view).into_owned());
+    let (plan, left_out) = auditor.log.conclude(plan, code, || caller(view).into_owned());
     if !plan.records(stage) {
         return;
     }
     exchange.incoming.audit.left_out = left_out;
-    let recorded = record(state, exchange.view(), &plan, stage, code);
+    let recorded = record(auditor, exchange.view(), &plan, stage, code);
     if !exchange.incoming.action.is_read_only() {
         exchange.incoming.audit.recorded = Mutex::new(Some(recorded));
     }
 }
 
 fn record(
-    state: &ServerState,
+    auditor: &Auditor,
     view: ExchangeView<'_>,
     plan: &AuditPlan,
     stage: AuditStage,
@@ -199,14 +204,14 @@ fn record(
             .map(Payload::Document)
             .or_else(|| audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
-        ..event(state, view, stage, &source_ips, &annotations)
+        ..event(auditor, view, stage, &source_ips, &annotations)
     };
-    Box::pin(state.audit.record(&event, plan))
+    Box::pin(auditor.log.record(&event, plan))
 }
 
 /// What events of every stage have in common.
 fn event<'a>(
-    state: &ServerState,
+    auditor: &Auditor,
     view: ExchangeView<'a>,
     stage: AuditStage,
     source_ips: &'a [String],
@@ -230,7 +235,7 @@ fn event<'a>(
         response: None,
         received: incoming.now,
         at: SystemTime::now(),
-        trace: trace_ids(state, view),
+        trace: trace_ids(auditor, view),
         decision: ("", ""),
         annotations,
     }
@@ -256,7 +261,7 @@ pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
 /// The request's ids. The initial id is that of the written object; a deletecollection has none, as
 /// its objects differ. None while log tracking is off.
-fn trace_ids(state: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
+fn trace_ids(auditor: &Auditor, view: ExchangeView<'_>) -> Option<TraceIds> {
     let trace = &view.incoming.trace;
     let of_each = view
         .incoming
@@ -265,7 +270,7 @@ fn trace_ids(state: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
         .is_some_and(|action| action.verb() == Verb::DeleteCollection);
     let written = view.family().filter(|_| !of_each);
     let initial = written.or(trace.initial);
-    state.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
+    auditor.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
         trace: trace.trace_id,
         span: trace.span_id,
         initial,
@@ -319,7 +324,7 @@ impl LateAnnotations {
 
 /// Records ResponseComplete of a streamed response when dropped.
 pub(crate) struct StreamAudit {
-    state: Arc<ServerState>,
+    log: AuditLog,
     plan: AuditPlan,
     id: HeaderValue,
     uri: String,
@@ -337,11 +342,11 @@ pub(crate) struct StreamAudit {
 
 impl StreamAudit {
     /// `None` if the policy does not record the end.
-    pub(crate) fn of(state: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
+    pub(crate) fn of(auditor: &Auditor, request: &mut Request<'_>) -> Option<Self> {
         let late = request.audit.ending.get_or_insert_default().clone();
         let plan = request.audit.plan.filter(|plan| plan.records(AuditStage::ResponseComplete))?;
         Some(Self {
-            state: Arc::clone(state),
+            log: auditor.log.clone(),
             plan,
             id: request.audit_id.clone(),
             uri: request
@@ -356,7 +361,7 @@ impl StreamAudit {
             method: request.authenticated.method,
             source_ips: addresses(request),
             received: request.now,
-            trace: trace_ids(state, request.view()),
+            trace: trace_ids(auditor, request.view()),
             impersonated: request.authenticated.impersonated.clone(),
             constraint: request.authenticated.impersonation_constraint,
             user_agent: truncate_utf8(request.header(http::header::USER_AGENT), MAX_USER_AGENT)
@@ -392,6 +397,6 @@ impl Drop for StreamAudit {
             decision: (&decision, &reason),
             annotations: &annotations,
         };
-        drop(self.state.audit.record(&event, &self.plan));
+        drop(self.log.record(&event, &self.plan));
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::action::Refusal;
 use crate::exchange::Exchange;
-use crate::state::ServerState;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
@@ -11,7 +10,7 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Max bytes of `Warning` headers per response; further warnings are dropped.
 const MAX_WARNING_BYTES: usize = 16 * 1024;
 
-pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
     // kube-apiserver sends it with rejections of impersonation and authorization, and with texts;
     // hostile paths it rejects only later.
     let is_refused =

@@ -2,23 +2,39 @@
 
 use crate::exchange::{Authenticated, Incoming, Request};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated, all};
 use ferrokube_auth::impersonate::service_account;
-use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation, RightsScope};
+use ferrokube_auth::{
+    Authenticator, Authorizer, CatchUp, Credentials, Impersonated, Impersonation,
+    ImpersonationModes, RightsScope,
+};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use std::sync::Arc;
 
 const IMPERSONATE_USER: &str = "impersonate-user";
 /// Max headers handed to a front proxy authenticator.
 const MAX_VALUES: usize = 1000;
 
+/// How callers are identified.
+pub(crate) struct Authentication {
+    pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
+    /// Whether requests without credentials run as [`ANONYMOUS`].
+    pub(crate) anonymous: bool,
+}
+
+/// What callers may do, and as whom.
+pub(crate) struct Authorization {
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) impersonation: ImpersonationModes,
+}
+
 /// Asks the authenticators in order; the first to accept the credentials decides, even if others
 /// reject them. Only invalid credentials are 401; a request without any is anonymous.
 pub(crate) fn authenticate(
-    state: &ServerState,
+    authentication: &Authentication,
     incoming: &mut Incoming,
 ) -> Result<Authenticated, Rejection> {
     let peer = incoming.peer().cloned();
@@ -33,7 +49,7 @@ pub(crate) fn authenticate(
         remote: &remote,
     };
     let mut refused = false;
-    for authenticator in &state.authenticators {
+    for authenticator in &authentication.authenticators {
         match authenticator.authenticate(&credentials) {
             Ok(None) => {}
             Ok(Some(identity)) => {
@@ -46,7 +62,7 @@ pub(crate) fn authenticate(
         }
     }
     if refused
-        || !state.anonymous
+        || !authentication.anonymous
         || credentials.bearer.is_some()
         || peer.as_ref().is_some_and(|peer| peer.unverified_certificate)
     {
@@ -80,7 +96,10 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// Sets the impersonated user, if the caller may impersonate every part of it.
-pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn impersonate(
+    authorization: &Authorization,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let headers =
         request.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     // Skipping a header that is not UTF-8 would run the request with the caller's own rights.
@@ -92,7 +111,7 @@ pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Res
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
     let access = request.action.access(&request.authenticated.user);
     let Impersonated { user, constraint } =
-        asked.authorize(&*state.authorizer, &state.impersonation, &access)?;
+        asked.authorize(&*authorization.authorizer, &authorization.impersonation, &access)?;
     request.authenticated.impersonated = Some(user);
     request.authenticated.impersonation_constraint = constraint;
     Ok(())
@@ -100,24 +119,27 @@ pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Res
 
 /// Waits until the authorizer has applied all writes acknowledged before this request to what it
 /// will decide about: the request, and the impersonation of a service account.
-pub(crate) fn rights<'a>(state: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
+pub(crate) fn rights<'a>(
+    authorizer: &'a dyn Authorizer,
+    request: &Request<'_>,
+) -> Option<CatchUp<'a>> {
     let user = &request.authenticated.user;
     let access = request.action.access(user);
     let own = access.namespace();
     let asked = service_account(request.header(IMPERSONATE_USER));
     let others = asked.map(|(namespace, _)| namespace).filter(|namespace| *namespace != own);
     let scopes = std::iter::once(own).chain(others).map(RightsScope::Namespace);
-    all(scopes.map(|scope| state.authorizer.catch_up(user, scope)))
+    all(scopes.map(|scope| authorizer.catch_up(user, scope)))
 }
 
 /// The same for the impersonated user: members of system:masters skipped the first wait.
 pub(crate) fn impersonated_rights<'a>(
-    state: &'a ServerState,
+    authorizer: &'a dyn Authorizer,
     request: &Request<'_>,
 ) -> Option<CatchUp<'a>> {
     let user = request.authenticated.impersonated.as_ref()?;
     let access = request.action.access(user);
-    state.authorizer.catch_up(user, RightsScope::Namespace(access.namespace()))
+    authorizer.catch_up(user, RightsScope::Namespace(access.namespace()))
 }
 
 #[cfg(test)]

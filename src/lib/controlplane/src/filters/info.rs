@@ -2,15 +2,24 @@
 
 use crate::action::{Action, Refusal, ResourceAction};
 use crate::exchange::{Authenticated, Exchange, ExchangeView, Incoming};
+use crate::metrics::Metrics;
 use crate::observer::{Observer, RequestRecord};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
 use ferrokube_auth::ResourceAccess;
+use ferrokube_registry::Catalog;
 use ferrokube_serve::Response;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
+/// Records requests when they end.
+pub(crate) struct RequestRecorder {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+/// `timeout`: of a request that sets none, and the longest that one can set.
+pub(crate) fn enter(timeout: Duration, incoming: &mut Incoming) -> Result<(), Rejection> {
     let action = Arc::new(Action::parse(
         &incoming.head.method,
         incoming.head.uri.path(),
@@ -29,20 +38,18 @@ pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), 
         _ => {}
     }
     // Long-running requests have no timeout, not even if the parameter is malformed.
-    incoming.timeout = if action.is_long_running() {
-        Duration::MAX
-    } else {
-        action.options().timeout(state.limits.request)?
-    };
+    incoming.timeout =
+        if action.is_long_running() { Duration::MAX } else { action.options().timeout(timeout)? };
     Ok(())
 }
 
-pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(recorder: &RequestRecorder, exchange: &mut Exchange, response: &Response) {
     let took = exchange.incoming.started.elapsed();
     let code = response.status().as_u16();
     let action = &exchange.incoming.action;
-    let is_served = action.resource().is_some_and(|action| code < 400 || is_served(state, action));
-    state.metrics.request(action, is_served, code, took);
+    let is_served =
+        action.resource().is_some_and(|action| code < 400 || is_served(&recorder.catalog, action));
+    recorder.metrics.request(action, is_served, code, took);
     if let Some(Authenticated { span, .. }) = &mut exchange.authenticated
         && span.is_recorded()
     {
@@ -52,7 +59,7 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
         }
     }
     let view = exchange.view();
-    if let Some(observer) = &state.observer {
+    if let Some(observer) = &recorder.observer {
         observe(observer.as_ref(), view, code, took);
     }
     if !tracing::enabled!(tracing::Level::DEBUG) {
@@ -80,9 +87,9 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
 }
 
 /// Whether the resource exists: others must not create metric series.
-fn is_served(state: &ServerState, action: ResourceAction<'_>) -> bool {
+fn is_served(catalog: &Catalog, action: ResourceAction<'_>) -> bool {
     let subresource = action.subresource();
-    let served = state.registry.catalog().find(action.group(), action.version(), action.plural());
+    let served = catalog.find(action.group(), action.version(), action.plural());
     served.is_some_and(|served| {
         subresource.is_empty()
             || served.version().subresources.iter().any(|known| known.name == subresource)

@@ -2,12 +2,11 @@
 
 use crate::exchange::Incoming;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 
 const MAX_QUERY_BYTES: usize = 256 * 1024;
 
-pub(crate) fn enter(_shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
+pub(crate) fn enter(incoming: &mut Incoming) -> Result<(), Rejection> {
     incoming.audit_id = super::audit::id_of(&incoming.head.headers);
     let raw = incoming.head.uri.query();
     if raw.is_some_and(|raw| raw.len() > MAX_QUERY_BYTES) {

@@ -68,21 +68,66 @@ impl Filter {
 /// about the caller; a filter before "trace adoption" logs a local trace id; nothing that costs
 /// memory comes before "flow control".
 pub(crate) const FILTERS: [Filter; 15] = [
-    Filter::leaving("response headers", headers::leave),
-    Filter::new("limits", Entering::Before(limits::enter)),
-    Filter::new("request info", Entering::Before(info::enter)).with_leave(info::leave),
-    Filter::new("trace headers", Entering::Before(trace::parse)),
-    Filter::leaving("audit", audit::leave),
-    Filter::new("shared state", Entering::Reach(shared::wait)),
-    Filter::new("authentication", Entering::Authenticate(identity::authenticate)),
-    Filter::new("rights", Entering::Wait(identity::rights)),
-    Filter::new("impersonation", Entering::After(identity::impersonate)),
-    Filter::new("impersonated rights", Entering::Wait(identity::impersonated_rights)),
-    Filter::new("trace adoption", Entering::After(trace::adopt)),
-    Filter::new("initial trace", Entering::After(trace::initial)),
-    Filter::new("audit policy", Entering::After(audit::received)),
-    Filter::new("flow control", Entering::After(admit::flow)).with_leave(admit::leave),
-    Filter::new("authorization", Entering::After(admit::authorize)),
+    Filter::leaving("response headers", |_, exchange, response| headers::leave(exchange, response)),
+    Filter::new("limits", Entering::Before(|_, incoming| limits::enter(incoming))),
+    Filter::new(
+        "request info",
+        Entering::Before(|state, incoming| info::enter(state.flow.limits().request, incoming)),
+    )
+    .with_leave(|state, exchange, response| info::leave(&state.recorder, exchange, response)),
+    Filter::new("trace headers", Entering::Before(|_, incoming| trace::parse(incoming))),
+    Filter::leaving("audit", |state, exchange, response| {
+        audit::leave(&state.auditor, exchange, response);
+    }),
+    Filter::new(
+        "shared state",
+        Entering::Reach(|state, incoming| {
+            shared::wait(&state.registry, &state.resources.custom, incoming)
+        }),
+    ),
+    Filter::new(
+        "authentication",
+        Entering::Authenticate(|state, incoming| {
+            identity::authenticate(&state.authentication, incoming)
+        }),
+    ),
+    Filter::new(
+        "rights",
+        Entering::Wait(|state, request| identity::rights(state.authorizer(), request)),
+    ),
+    Filter::new(
+        "impersonation",
+        Entering::After(|state, request| identity::impersonate(&state.authorization, request)),
+    ),
+    Filter::new(
+        "impersonated rights",
+        Entering::Wait(|state, request| identity::impersonated_rights(state.authorizer(), request)),
+    ),
+    Filter::new(
+        "trace adoption",
+        Entering::After(|state, request| trace::adopt(state.authorizer(), &state.metrics, request)),
+    ),
+    Filter::new(
+        "initial trace",
+        Entering::After(|state, request| {
+            trace::initial(state.authorizer(), &state.gates, &state.metrics, request)
+        }),
+    ),
+    Filter::new(
+        "audit policy",
+        Entering::After(|state, request| audit::received(&state.auditor, request)),
+    ),
+    Filter::new(
+        "flow control",
+        Entering::After(|state, request| admit::flow(&state.flow, &state.registry, request)),
+    )
+    .with_leave(|_, _, response| admit::leave(response)),
+    Filter::new(
+        "authorization",
+        Entering::After(|state, request| {
+            admit::authorize(state.authorizer(), &state.paths.routes, request)
+        }),
+    ),
 ];
 
 /// Enters the filters up to the handler.

@@ -8,7 +8,7 @@
 use crate::action::Action;
 use crate::exchange::Incoming;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use ferrokube_apiextensions::Custom;
 use ferrokube_registry::Registry;
 use ferrokube_storage::Prefix;
 use ferrokube_storage::remote::BoxFuture;
@@ -17,10 +17,11 @@ const DEFINITIONS: &str = "customresourcedefinitions";
 
 /// `None`: nothing to wait for.
 pub(crate) fn wait<'a>(
-    state: &'a ServerState,
+    registry: &'a Registry,
+    custom: &'a Custom,
     incoming: &Incoming,
 ) -> Option<BoxFuture<'a, Result<(), Rejection>>> {
-    let store = state.registry.store();
+    let store = registry.store();
     if !store.is_shared() {
         return None;
     }
@@ -30,14 +31,14 @@ pub(crate) fn wait<'a>(
     if !needs_state(action) || !is_resource && store.trouble().is_some() {
         return None;
     }
-    let reached = state.registry.reached()?;
+    let reached = registry.reached()?;
     Some(Box::pin(async move {
         match reached.await {
             Err(failure) if is_resource => return Err(failure.into()),
             _ => {}
         }
-        if let Some(latest) = latest_definition(&state.registry) {
-            state.custom.settled(latest).await;
+        if let Some(latest) = latest_definition(registry) {
+            custom.settled(latest).await;
         }
         Ok(())
     }))

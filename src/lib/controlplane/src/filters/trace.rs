@@ -2,11 +2,10 @@
 //! that may propagate them.
 
 use crate::exchange::{Incoming, Request};
-use crate::metrics::Origin;
+use crate::metrics::{Metrics, Origin};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
-use ferrokube_auth::{Access, Decision};
-use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
+use ferrokube_auth::{Access, Authorizer, Decision};
+use ferrokube_features::{Gates, LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
 use ferrokube_trace::{
     InitialTraceId, Span, SpanSide, SpanStart, TraceContext, extract, extract_initial, interop,
@@ -26,41 +25,50 @@ const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
 const MAX_AGENT_BYTES: usize = 1024;
 
 /// Parses `traceparent`; the request has local ids until the caller is known.
-pub(crate) fn parse(_shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
+pub(crate) fn parse(incoming: &mut Incoming) -> Result<(), Rejection> {
     incoming.claimed = extract(&incoming.head.headers);
     Ok(())
 }
 
 /// A child span in the client's trace if the caller (the authenticated user, also under
 /// impersonation) may propagate; else a new trace that links to it.
-pub(crate) fn adopt(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn adopt(
+    authorizer: &dyn Authorizer,
+    metrics: &Metrics,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let claimed = request.claimed;
     let (origin, trace) = match claimed {
-        Some(claimed) if may_propagate(state, request) => (Origin::Adopted, claimed.child()),
+        Some(claimed) if may_propagate(authorizer, request) => (Origin::Adopted, claimed.child()),
         Some(claimed) => (
             Origin::Linked,
             sample(TraceContext { parent_span_id: None, ..request.trace }.with_link(&claimed)),
         ),
         None => (Origin::Started, sample(request.trace)),
     };
-    state.metrics.contexts(origin).inc();
+    metrics.contexts(origin).inc();
     request.trace = trace;
     Ok(())
 }
 
 /// Adds the initial trace id (KEP-1668: after the span context, in its own handler) and completes
 /// the request context.
-pub(crate) fn initial(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn initial(
+    authorizer: &dyn Authorizer,
+    gates: &Gates,
+    metrics: &Metrics,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let initial = extract_initial(&request.head.headers)
-        .or_else(|| from_baggage(state, &request.head.headers));
-    if initial.is_some() && may_propagate(state, request) {
+        .or_else(|| from_baggage(gates, metrics, &request.head.headers));
+    if initial.is_some() && may_propagate(authorizer, request) {
         request.trace = request.trace.with_initial(initial);
     }
     let agent = request.header(http::header::USER_AGENT);
     let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
     let user = request.user().clone();
     let context = RequestContext::new(user, request.trace, agent, request.now);
-    if state.gates.enabled(&LOG_TRACKING) {
+    if gates.enabled(&LOG_TRACKING) {
         annotate_refused(&context, initial);
     }
     request.authenticated.context = Some(context);
@@ -70,14 +78,14 @@ pub(crate) fn initial(state: &ServerState, request: &mut Request<'_>) -> Result<
 
 /// The initial id of clients that send W3C baggage instead of our header (gate
 /// `LogTrackingInterop`).
-fn from_baggage(state: &ServerState, headers: &HeaderMap) -> Option<InitialTraceId> {
+fn from_baggage(gates: &Gates, metrics: &Metrics, headers: &HeaderMap) -> Option<InitialTraceId> {
     let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
     values.peek()?;
-    if !state.gates.enabled(&LOG_TRACKING_INTEROP) {
+    if !gates.enabled(&LOG_TRACKING_INTEROP) {
         return None;
     }
     let initial = interop::initial_of(values.filter_map(|value| value.to_str().ok()))?;
-    state.metrics.count_baggage();
+    metrics.count_baggage();
     Some(initial)
 }
 
@@ -92,13 +100,13 @@ fn annotate_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
 }
 
 /// Asks the authorizer once, and only if the request claims an id.
-fn may_propagate(state: &ServerState, request: &mut Request<'_>) -> bool {
+fn may_propagate(authorizer: &dyn Authorizer, request: &mut Request<'_>) -> bool {
     if let Some(trusted) = request.authenticated.trusted {
         return trusted;
     }
     let access =
         Access { user: &request.authenticated.user, verb: VERB, resource: None, path: PATH };
-    let trusted = matches!(state.authorizer.authorize(&access), Decision::Allow(_));
+    let trusted = matches!(authorizer.authorize(&access), Decision::Allow(_));
     request.authenticated.trusted = Some(trusted);
     trusted
 }

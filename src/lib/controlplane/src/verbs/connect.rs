@@ -5,7 +5,7 @@ use crate::body;
 use crate::delegate::seated_at_first;
 use crate::exchange::Request;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use crate::status;
 use ferrokube_aggregator::{DelegationError, take_upgrade};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -17,22 +17,22 @@ use ferrokube_trace::SpanInfo;
 use std::pin::pin;
 
 pub(crate) async fn connect(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
     connections: &Connections,
 ) -> Result<Response, Rejection> {
     let action = std::sync::Arc::clone(&request.action);
     if !action.is_read_only() {
-        state.flow.take_seat(&request.user().name).await?;
+        api.flow.take_seat(&request.user().name).await?;
     }
     let upgrade = take_upgrade(&mut request.head.extensions);
     if upgrade.is_some() && action.verb() == "get" {
-        may_create(state, request)?;
+        may_create(api, request)?;
     }
     let body = request.take_body().unwrap_or_else(body::empty);
     let call = ConnectCall {
-        registry: &state.registry,
+        registry: &api.registry,
         context: request.context(),
         target,
         method: request.head.method.clone(),
@@ -57,9 +57,9 @@ pub(crate) async fn connect(
 }
 
 /// A websocket is a GET, by which readers must not run commands: it needs `create`, too.
-fn may_create(state: &ServerState, request: &Request<'_>) -> Result<(), Rejection> {
+fn may_create(api: &ResourceApi, request: &Request<'_>) -> Result<(), Rejection> {
     let access = Access { verb: "create", ..request.action.access(request.user()) };
-    match state.authorizer.authorize(&access) {
+    match api.authorization.authorizer.authorize(&access) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Err(ferrokube_auth::forbidden(&access, &reason).into())

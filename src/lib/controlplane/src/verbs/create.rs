@@ -7,7 +7,7 @@ use crate::exchange::Request;
 use crate::filters::audit_payload;
 use crate::negotiate::Views;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::AuditLevel;
@@ -17,7 +17,7 @@ use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
 
 pub(crate) async fn create(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -27,12 +27,12 @@ pub(crate) async fn create(
     let accepted = request.asked().accepted(offer(&target.served, views))?;
     let shown = check_response(request, target, accepted, views);
     let form = decode::body_form(request, &target.served)?;
-    let bytes = decode::read_body(state, request, form).await?;
+    let bytes = decode::read_body(&api.flow, request, form).await?;
     let mut options = request.action.options().write(WriteKind::Create)?;
     if shown.is_err() {
         options.withhold();
     }
-    let body = decode::object(state, target, form, &bytes).await?;
+    let body = decode::object(api.encoder.messages(), target, form, &bytes).await?;
     flow::shrink_tree(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
         request.audit.name = body.document.name().into();
@@ -42,12 +42,12 @@ pub(crate) async fn create(
         Some(name) if target.subresource.is_empty() => {
             check_name(name, &body.document)?;
             let collection = Target { name: None, ..target.clone() };
-            state.registry.create(request.context(), &collection, body, &options).await?
+            api.registry.create(request.context(), &collection, body, &options).await?
         }
-        _ => state.registry.create(request.context(), target, body, &options).await?,
+        _ => api.registry.create(request.context(), target, body, &options).await?,
     };
     shown?;
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(api, request, target, &written, accepted).await
 }
 
 /// A POST to an object's path creates that object, since its name was authorized. (kube-apiserver

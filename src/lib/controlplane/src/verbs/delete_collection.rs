@@ -7,27 +7,27 @@ use crate::encode::list::ListFormat;
 use crate::exchange::Request;
 use crate::negotiate::Views;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn delete_collection(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = request.asked().accepted(offer(&target.served, Views::List))?;
     let select =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
-    state.registry.check_selection(target, &select)?;
-    let mut options = delete_options(state, request).await?;
+    api.registry.check_selection(target, &select)?;
+    let mut options = delete_options(api, request).await?;
     let shown = check_response(request, target, accepted, Views::List);
     options.dry_run |= shown.is_err();
     let mut page =
-        state.registry.delete_collection(request.context(), target, &options, &select).await?;
+        api.registry.delete_collection(request.context(), target, &options, &select).await?;
     shown?;
     let include = include(request, accepted)?;
-    convert(state, target, &mut page, accepted).await?;
+    convert(api, target, &mut page, accepted).await?;
     let format = ListFormat { accepted, include, now: request.now };
-    Ok(respond_list(state, request, target, page, None, format))
+    Ok(respond_list(api, request, target, page, None, format))
 }

@@ -4,33 +4,33 @@ use super::respond::{check_view, is_partial, offer, rendered_bytes, respond, vie
 use crate::decode::{ENCODED_BYTES, leave_worker_or_reject};
 use crate::exchange::Request;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_registry::{Object, Target};
 use ferrokube_serve::{BodyGuard, Response};
 use std::sync::Arc;
 
 pub(crate) async fn get(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
     let mut object =
-        state.registry.get(request.context(), target, request.action.options().get()?).await?;
+        api.registry.get(request.context(), target, request.action.options().get()?).await?;
     check_view(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) {
             entry
         } else {
-            state.registry.entry_in_version(&target.served, entry).await?
+            api.registry.entry_in_version(&target.served, entry).await?
         });
     }
     let rendered = rendered_bytes(target, &object, accepted);
     if rendered > ENCODED_BYTES {
         leave_worker_or_reject(request.caller_number()).await?;
     }
-    let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
-    let mut response = respond(state, request, target, &object, 200, accepted).await?;
+    let room = api.flow.rendered(request.class(), rendered, api.metrics.held()).await?;
+    let mut response = respond(api, request, target, &object, 200, accepted).await?;
     if let Some(room) = room {
         response.extensions_mut().insert(BodyGuard(Arc::new(room)));
     }

@@ -7,7 +7,7 @@ use crate::exchange::Request;
 use crate::filters::audit_payload;
 use crate::negotiate::{Accepted, Form, View, Views};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
 use ferrokube_flow::BudgetGrant;
@@ -18,23 +18,23 @@ use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
 pub(crate) async fn list(
-    state: &Arc<ServerState>,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = request.asked().accepted(collection_offer(&target.served, Views::List))?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
-    let listing = state.registry.listing(target, &options).await?;
+    let listing = api.registry.listing(target, &options).await?;
     let include = include(request, accepted)?;
     let columns = columns_cost(target, accepted);
-    state.flow.list(request.class(), listing.bytes() + columns, state.metrics.held()).await?;
+    api.flow.list(request.class(), listing.bytes() + columns, api.metrics.held()).await?;
     let mut page = listing.page().await;
     let bytes = size_of_val(&*page.items) + columns;
     flow::shrink_list(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
-    convert(state, target, &mut page, accepted).await?;
-    let room = state.flow.take_list_grant(request.class(), bytes, state.metrics.held()).await?;
+    convert(api, target, &mut page, accepted).await?;
+    let room = api.flow.take_list_grant(request.class(), bytes, api.metrics.held()).await?;
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_)))
         && exceeds_inline_bytes(&page, columns)
     {
@@ -42,7 +42,7 @@ pub(crate) async fn list(
         leave_worker().await;
     }
     let format = ListFormat { accepted, include, now: request.now };
-    Ok(respond_list(state, request, target, page, room, format))
+    Ok(respond_list(api, request, target, page, room, format))
 }
 
 /// Whether items and definitions of columns are long together.
@@ -57,35 +57,31 @@ fn exceeds_inline_bytes(page: &ListPage, columns: usize) -> bool {
 
 /// Converts the items of a page to the requested version, unless only metadata is returned.
 pub(super) async fn convert(
-    state: &ServerState,
+    api: &ResourceApi,
     target: &Target,
     page: &mut ListPage,
     accepted: Accepted,
 ) -> Result<(), Failure> {
     if !is_partial(accepted) {
         page.items =
-            state.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
+            api.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
     }
     Ok(())
 }
 
 /// Audits and encodes a page. The response holds `room` until it is sent or dropped.
 pub(super) fn respond_list(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
     page: ListPage,
     room: Option<BudgetGrant>,
     format: ListFormat,
 ) -> Response {
-    let encoder = ListEncoder {
-        encoder: &state.encoder,
-        chunks: &state.chunks,
-        served: &target.served,
-        format,
-    };
-    audit_payload::list(request, &page, &encoder, state.audit.max_event_bytes());
-    let reading = pin_page(state, target, &page, format.accepted);
+    let encoder =
+        ListEncoder { encoder: &api.encoder, chunks: &api.chunks, served: &target.served, format };
+    audit_payload::list(request, &page, &encoder, api.audit.max_event_bytes());
+    let reading = pin_page(api, target, &page, format.accepted);
     let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
     let mut response = encoder.respond(page, gzip);
     if reading.is_some() || room.is_some() {
@@ -97,7 +93,7 @@ pub(super) fn respond_list(
 /// What a large list pins until it is sent: the snapshot it reads, and memory of its own, counted
 /// as held by the client.
 fn pin_page(
-    state: &ServerState,
+    api: &ResourceApi,
     target: &Target,
     page: &ListPage,
     accepted: Accepted,
@@ -112,6 +108,6 @@ fn pin_page(
         .converter()
         .filter(|_| !is_partial(accepted))
         .map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
-    let held = state.metrics.held().map(|held| held.hold(item_bytes + copies));
+    let held = api.metrics.held().map(|held| held.hold(item_bytes + copies));
     Some((reading, held))
 }

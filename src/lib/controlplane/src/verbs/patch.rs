@@ -8,13 +8,13 @@ use crate::exchange::Request;
 use crate::filters::audit_payload;
 use crate::negotiate::Form;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_flow as flow;
 use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
 pub(crate) async fn patch(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -26,13 +26,13 @@ pub(crate) async fn patch(
     } else {
         (WriteKind::Patch, Form::Json)
     };
-    let bytes = decode::read_body(state, request, form).await?;
+    let bytes = decode::read_body(&api.flow, request, form).await?;
     let mut options: WriteOptions = request.action.options().write(write_kind)?;
     if shown.is_err() {
         options.withhold();
     }
     if write_kind == WriteKind::Apply {
-        options.forbid_create = forbid_create(state, request);
+        options.forbid_create = forbid_create(api, request);
     }
     let read = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await;
     // A subresource creates no object, so a missing object is reported first.
@@ -45,7 +45,7 @@ pub(crate) async fn patch(
         Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),
         _ => request.audit.request = Some(bytes),
     }
-    let written = state.registry.patch(request.context(), target, patch, &options).await?;
+    let written = api.registry.patch(request.context(), target, patch, &options).await?;
     shown?;
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(api, request, target, &written, accepted).await
 }

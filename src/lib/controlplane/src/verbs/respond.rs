@@ -8,7 +8,7 @@ use crate::encode::{Encoded, Encoder, stream};
 use crate::exchange::Request;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
@@ -82,7 +82,7 @@ pub(crate) fn include(request: &Request<'_>, accepted: Accepted) -> Result<Inclu
 
 /// Responds with one object, in the accepted form and view.
 pub(super) async fn respond(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
     object: &Object,
@@ -138,12 +138,12 @@ pub(super) async fn respond(
         let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
         return Ok(status::with_type(code, accepted.form.media_type(), body));
     }
-    let Encoded { bytes, form } = state.encoder.object(&target.served, object, accepted)?;
+    let Encoded { bytes, form } = api.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
         request.audit.response = Some(bytes.clone());
     } else if request.audit.wants(AuditLevel::RequestResponse) {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
-        request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.bytes);
+        request.audit.response = Some(api.encoder.object(&target.served, object, as_json)?.bytes);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
@@ -158,18 +158,18 @@ fn rendered(request: &Request<'_>, json: Bytes, code: u16, accepted: Accepted) -
 }
 
 pub(super) async fn respond_written(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
     written: &Written,
     accepted: Accepted,
 ) -> Result<Response, Rejection> {
-    wait_until_served(state, target, &written.object).await;
+    wait_until_served(api, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         request.audit.written = Some(Arc::clone(entry));
     }
     let code = if written.created { 201 } else { 200 };
-    respond(state, request, target, &written.object, code, accepted).await
+    respond(api, request, target, &written.object, code, accepted).await
 }
 
 /// Checks that the response to a write can be encoded in the accepted view. If not, the write must
@@ -202,11 +202,11 @@ pub(super) fn check_view(target: &Target, accepted: Accepted) -> Result<(), Fail
 }
 
 /// Returns once a written CustomResourceDefinition is served.
-pub(super) async fn wait_until_served(state: &ServerState, target: &Target, object: &Object) {
+pub(super) async fn wait_until_served(api: &ResourceApi, target: &Target, object: &Object) {
     if target.served.definition.group == ferrokube_apiextensions::GROUP
         && let Object::Stored(entry) = object
     {
-        state.custom.settled(entry.revision.0).await;
+        api.custom.settled(entry.revision.0).await;
     }
 }
 

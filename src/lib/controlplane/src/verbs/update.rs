@@ -6,7 +6,7 @@ use crate::decode;
 use crate::exchange::Request;
 use crate::filters::audit_payload;
 use crate::rejection::Rejection;
-use crate::state::ServerState;
+use crate::resource_api::ResourceApi;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_flow as flow;
@@ -14,7 +14,7 @@ use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 
 pub(crate) async fn update(
-    state: &ServerState,
+    api: &ResourceApi,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -26,22 +26,22 @@ pub(crate) async fn update(
         options.withhold();
     }
     let form = decode::body_form(request, &target.served)?;
-    let bytes = decode::read_body(state, request, form).await?;
+    let bytes = decode::read_body(&api.flow, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
-        options.forbid_create = forbid_create(state, request);
+        options.forbid_create = forbid_create(api, request);
     }
-    let body = decode::object(state, target, form, &bytes).await?;
+    let body = decode::object(api.encoder.messages(), target, form, &bytes).await?;
     flow::shrink_tree(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
-    let written = state.registry.update(request.context(), target, body, &options).await?;
+    let written = api.registry.update(request.context(), target, body, &options).await?;
     shown?;
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(api, request, target, &written, accepted).await
 }
 
 /// The error for an update or apply that would create the object, if the caller may not create it.
-pub(super) fn forbid_create(state: &ServerState, request: &Request<'_>) -> Option<Failure> {
+pub(super) fn forbid_create(api: &ResourceApi, request: &Request<'_>) -> Option<Failure> {
     let access = Access { verb: Verb::Create.as_str(), ..request.action.access(request.user()) };
-    match state.authorizer.authorize(&access) {
+    match api.authorization.authorizer.authorize(&access) {
         Decision::Allow(_) => None,
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Some(ferrokube_auth::forbidden(&access, &reason))

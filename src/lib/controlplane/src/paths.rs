@@ -1,0 +1,180 @@
+//! Non-resource paths: discovery, OpenAPI, health, metrics, tables of flow control, mounted routes.
+
+use crate::action::{Action, no_such_resource};
+use crate::discovery::Discovery;
+use crate::encode::{Encoded, Encoder};
+use crate::exchange::Request;
+use crate::health::Health;
+use crate::metrics::{MetricSources, Metrics};
+use crate::negotiate::{self, Accepted, Form, wants_pretty};
+use crate::openapi::OpenApi;
+use crate::rejection::{Rejection, method_not_allowed};
+use crate::route::RouteRequest;
+use crate::routes::Routes;
+use crate::{body, openapi, status, version};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_features::{Gates, OPENAPI_V3};
+use ferrokube_flow::Flow;
+use ferrokube_serve::Response;
+use http::header::{ACCEPT, AUTHORIZATION, HeaderName, USER_AGENT};
+use std::sync::Arc;
+
+/// What serves non-resource paths.
+pub(crate) struct PathApi {
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) openapi: OpenApi,
+    pub(crate) health: Health,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metric_sources: MetricSources,
+    pub(crate) routes: Routes,
+    pub(crate) encoder: Encoder,
+    pub(crate) gates: Gates,
+    pub(crate) flow: Arc<Flow>,
+}
+
+/// Responds to an authorized request for a path that is no resource's.
+pub(crate) async fn handle(
+    api: &PathApi,
+    request: &mut Request<'_>,
+    action: &Action,
+) -> Result<Response, Rejection> {
+    let path = action.path();
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if path.len() > 1
+        && path.ends_with('/')
+        && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi")
+    {
+        // These are registered as exact paths; the others are parsed into segments.
+        return Ok(if segments.len() == 2 && segments[1] == "v3" {
+            openapi::not_found()
+        } else {
+            status::not_found()
+        });
+    }
+    let is_get = action.verb() == "get";
+    let get_only = || if is_get { Ok(()) } else { Err(Rejection::from(method_not_allowed())) };
+    if path.starts_with("/apis//") {
+        // An empty group name is not the core group.
+        return Ok(status::not_found());
+    }
+    match segments.as_slice() {
+        [""] | ["index.html"] => root(api),
+        ["api"] => {
+            get_only()?;
+            api.discovery.core(request.asked())
+        }
+        ["apis"] => api.discovery.groups(request.asked()),
+        ["apis", group] => api.discovery.group(request.asked(), group),
+        ["api", version] => api.discovery.resources(request.asked(), "", version),
+        ["apis", group, version] => api.discovery.resources(request.asked(), group, version),
+        ["version"] => {
+            get_only()?;
+            negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
+            let pretty = wants_pretty(action.options().pretty(), request.header(USER_AGENT));
+            let accepted = Accepted { pretty, ..Accepted::JSON };
+            Ok(status::encoded(200, api.encoder.document(&version::document(), accepted, None)))
+        }
+        ["version", ..] => Err(no_such_resource().into()),
+        ["healthz" | "livez" | "readyz"] => {
+            Ok(api.health.respond(segments[0], None, action.options()))
+        }
+        ["healthz" | "livez" | "readyz", check @ ..] => {
+            Ok(api.health.respond(segments[0], Some(&check.join("/")), action.options()))
+        }
+        ["metrics"] => Ok(api.metrics.respond(&api.metric_sources, request.header(ACCEPT))),
+        ["debug", "api_priority_and_fairness", table] => {
+            get_only()?;
+            Ok(dump(api, table, action).unwrap_or_else(status::not_found))
+        }
+        ["openapi", "v2"] => api.openapi.v2(request.asked()).await,
+        ["openapi", "v3", ..] if !api.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
+        ["openapi", "v3"] => api.openapi.index().await,
+        ["openapi", "v3", document @ ..] => {
+            api.openapi.v3(request.asked(), &document.join("/")).await
+        }
+        _ => route(api, request, action).await,
+    }
+}
+
+async fn route(
+    api: &PathApi,
+    request: &mut Request<'_>,
+    action: &Action,
+) -> Result<Response, Rejection> {
+    let Some(route) = api.routes.find(action.path()) else { return Ok(status::not_found()) };
+    let mut head = http::Request::new(()).into_parts().0;
+    head.method = request.head.method.clone();
+    head.uri = request.head.uri.clone();
+    head.version = request.head.version;
+    // A mounted route gets the user, not the credentials or identity headers.
+    head.headers = request.head.headers.clone();
+    let claims: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_identity_header(name)).cloned().collect();
+    for name in claims {
+        head.headers.remove(name);
+    }
+    let routed = RouteRequest {
+        path: action.path().to_owned(),
+        head,
+        body: request.take_body().unwrap_or_else(body::empty),
+        user: request.user().clone(),
+    };
+    route.answer(routed).await.map_err(Rejection::from)
+}
+
+fn is_identity_header(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION
+        || name.as_str().starts_with("impersonate-")
+        || name.as_str().starts_with("x-remote-")
+}
+
+/// The tables of priority and fairness, while it is on.
+fn dump(api: &PathApi, table: &str, action: &Action) -> Option<Response> {
+    let levels = api.flow.levels();
+    let text = match table {
+        _ if !api.flow.limits().priority_and_fairness => return None,
+        "dump_priority_levels" => levels.dump_levels(),
+        "dump_queues" => levels.dump_queues(),
+        "dump_requests" => levels.dump_requests(action.options().has_request_details()),
+        _ => return None,
+    };
+    Some(status::bare_text(200, text))
+}
+
+/// The list of paths at `/`.
+fn root(api: &PathApi) -> Result<Response, Rejection> {
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for (group, versions) in api.discovery.group_versions() {
+        if group.is_empty() {
+            continue;
+        }
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    for probe in ["healthz", "livez", "readyz"] {
+        paths.extend(api.health.names(probe).map(|check| format!("/{probe}/{check}")));
+    }
+    paths.extend(api.routes.paths().map(str::to_owned));
+    paths.sort_unstable();
+    paths.dedup();
+    let mut document = Document::new();
+    document.set(&["paths"], paths);
+    let value = document.into_value();
+    let mut bytes = ferrokube_apimachinery::json::to_vec_pretty(&value);
+    bytes.push(b'\n');
+    Ok(status::encoded(200, Encoded { bytes: bytes.into(), form: Form::Json }))
+}
