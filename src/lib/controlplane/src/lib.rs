@@ -40,7 +40,6 @@ mod state;
 mod status;
 mod verbs;
 mod version;
-mod watch;
 
 pub use bootstrap::{BootstrapFuture, BootstrapStep, StepError};
 pub use builder::{ApiServer, ApiServerBuilder, StartError};

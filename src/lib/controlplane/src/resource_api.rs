@@ -5,7 +5,7 @@ use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
 use crate::filters::identity::Authorization;
 use crate::metrics::Metrics;
-use crate::watch::WatchService;
+use crate::verbs::watch::WatchService;
 use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_connect::Connections;

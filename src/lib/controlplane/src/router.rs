@@ -5,7 +5,7 @@ use crate::exchange::Request;
 use crate::filters::admit::Authorized;
 use crate::rejection::{Rejection, method_not_allowed};
 use crate::resource_api::ResourceApi;
-use crate::{decode, status, verbs, watch};
+use crate::{decode, status, verbs};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_connect::Connections;
 use ferrokube_registry::{Served, Target};
@@ -100,7 +100,7 @@ fn run<'a>(
     match verb {
         Verb::Get => Box::pin(verbs::get(api, request, target)),
         Verb::List => Box::pin(verbs::list(api, request, target)),
-        Verb::Watch => Box::pin(watch::respond(&api.watches, request, target)),
+        Verb::Watch => Box::pin(verbs::watch(&api.watches, request, target)),
         Verb::Create => Box::pin(verbs::create(api, request, target)),
         Verb::Update => Box::pin(verbs::update(api, request, target)),
         Verb::Patch => Box::pin(verbs::patch(api, request, target)),

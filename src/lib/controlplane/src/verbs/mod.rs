@@ -10,6 +10,7 @@ mod list;
 mod patch;
 pub(crate) mod respond;
 mod update;
+pub(crate) mod watch;
 
 pub(crate) use connect::connect;
 pub(crate) use create::create;
@@ -19,3 +20,4 @@ pub(crate) use get::get;
 pub(crate) use list::list;
 pub(crate) use patch::patch;
 pub(crate) use update::update;
+pub(crate) use watch::watch;

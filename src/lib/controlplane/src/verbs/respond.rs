@@ -36,7 +36,7 @@ pub(super) fn offer(served: &Served, views: Views) -> Offer {
 }
 
 /// The same for reads of collections: the router knows the types of watches, which they may be.
-pub(crate) fn collection_offer(served: &Served, views: Views) -> Offer {
+pub(super) fn collection_offer(served: &Served, views: Views) -> Offer {
     let routes_itself = served.definition.dialect.routes_itself();
     let router = if routes_itself { RouterTypes::None } else { RouterTypes::Streams };
     Offer { router, ..offer(served, views) }
@@ -49,7 +49,7 @@ pub(super) fn views(target: &Target) -> Views {
 }
 
 /// The Go type that kube-apiserver names in 406 messages.
-pub(crate) fn go_type(target: &Target, views: Views) -> String {
+pub(super) fn go_type(target: &Target, views: Views) -> String {
     let definition = &target.served.definition;
     let list = if views == Views::List { "List" } else { "" };
     match definition.subresource(target.served.version, &target.subresource) {
@@ -72,7 +72,7 @@ pub(super) fn is_partial(accepted: Accepted) -> bool {
     matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
 }
 
-pub(crate) fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure> {
+pub(super) fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure> {
     if matches!(accepted.view, View::Table(_)) {
         request.action.options().include()
     } else {

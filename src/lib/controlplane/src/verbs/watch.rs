@@ -1,5 +1,6 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
+use super::respond::{collection_offer, go_type, include};
 use crate::encode::Encoder;
 use crate::exchange::Request;
 use crate::filters::audit::{Auditor, StreamAudit};
@@ -7,7 +8,6 @@ use crate::metrics::{Metrics, WatchGauge};
 use crate::negotiate::{Form, View, Views, not_streamed};
 use crate::rejection::Rejection;
 use crate::status;
-use crate::verbs::respond::{collection_offer, go_type, include};
 use bytes::{Bytes, BytesMut};
 use ferrokube_flow::{self as flow, Flow};
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
@@ -49,7 +49,7 @@ pub(crate) struct WatchService {
     pub(crate) watchers: Watchers,
 }
 
-pub(crate) async fn respond(
+pub(crate) async fn watch(
     service: &Arc<WatchService>,
     request: &mut Request<'_>,
     target: &Target,
@@ -63,7 +63,7 @@ pub(crate) async fn respond(
     };
     let caller = request.class().caller;
     let held = service.watchers.begin(caller, &request.authenticated.user, &kept)?;
-    let watch = service.registry.watch(target, options).await?;
+    let events = service.registry.watch(target, options).await?;
     // As in kube-apiserver, the form is checked once the watch has its options.
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     let include = include(request, accepted)?;
@@ -72,7 +72,7 @@ pub(crate) async fn respond(
     }
     // Boxed: `unfold` stores both the stream and its future, which contains the stream.
     let stream = Box::new(WatchStream {
-        watch,
+        watch: events,
         service: Arc::clone(service),
         frames: EventEncoder {
             served: target.served.clone(),
