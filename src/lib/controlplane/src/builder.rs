@@ -25,8 +25,6 @@ use crate::routes::Routes;
 use crate::service::ApiHandler;
 use crate::state::ServerState;
 use crate::verbs::watch::WatchService;
-use crate::verbs::watch::cache::EventCache;
-use crate::verbs::watch::watchers::Watchers;
 use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
@@ -207,40 +205,13 @@ impl ApiServerBuilder {
     pub fn build(mut self) -> ApiServer {
         features::open_guards(&self.registry, &self.gates);
         let loops = Arc::default();
-        let serves =
-            |group: &str, plural: &str| self.registry.catalog().definition(group, plural).is_some();
-        let has_levels =
-            flow_objects::RESOURCES.iter().all(|plural| serves(flow_objects::GROUP, plural));
-        let mut own: NamedSteps = Vec::new();
-        if serves("", "namespaces") {
-            let step: BootstrapStep = Box::new(|registry| {
-                Box::pin(async move { bootstrap::namespaces(&registry).await })
-            });
-            own.push(("start-system-namespaces-controller".to_owned(), step));
-        }
-        if has_levels {
-            let step: BootstrapStep = Box::new(|registry| {
-                Box::pin(async move { maintained::reconcile(&registry).await })
-            });
-            own.push(("priority-and-fairness-config-producer".to_owned(), step));
-        } else {
-            self.limits.priority_and_fairness = false;
-        }
-        let registers = serves(ferrokube_aggregator::GROUP, ferrokube_aggregator::PLURAL);
-        own.append(&mut self.steps);
-        if registers {
-            let step = registration(&self.aggregator, &loops);
-            own.push(("kube-apiserver-autoregistration".to_owned(), step));
-        }
-        self.steps = own;
+        self.add_own_steps(&loops);
         let (_, served) = self.registry.catalog().all();
         let encoder = Encoder::new(self.messages);
         let routes = Routes::new(self.routes);
-        let discovery = Arc::new(Discovery::new(
-            Arc::clone(self.registry.catalog()),
-            Arc::clone(&self.aggregator),
-            encoder.clone(),
-        ));
+        let catalog = Arc::clone(self.registry.catalog());
+        let discovery = Discovery::new(catalog, Arc::clone(&self.aggregator), encoder.clone());
+        let discovery = Arc::new(discovery);
         let openapi = OpenApi::new(OpenApiSources {
             schemas: self.schemas,
             catalog: Arc::clone(self.registry.catalog()),
@@ -306,15 +277,13 @@ impl ApiServerBuilder {
                 audit: self.audit,
                 discovery,
                 chunks: ChunkCache::default(),
-                watches: Arc::new(WatchService {
-                    registry: self.registry.clone(),
-                    flow: Arc::clone(&flow),
-                    encoder: encoder.clone(),
-                    metrics: Arc::clone(&metrics),
+                watches: Arc::new(WatchService::new(
+                    &self.registry,
+                    &flow,
+                    &encoder,
+                    &metrics,
                     auditor,
-                    events: EventCache::default(),
-                    watchers: Watchers::default(),
-                }),
+                )),
                 custom,
                 connections: self.connections,
             },
@@ -331,6 +300,36 @@ impl ApiServerBuilder {
             started: Arc::default(),
             loops,
         }
+    }
+
+    /// Adds the steps of the API server itself: those that later ones rely on come first.
+    fn add_own_steps(&mut self, loops: &Arc<Mutex<JoinSet<()>>>) {
+        let serves =
+            |group: &str, plural: &str| self.registry.catalog().definition(group, plural).is_some();
+        let has_levels =
+            flow_objects::RESOURCES.iter().all(|plural| serves(flow_objects::GROUP, plural));
+        let mut own: NamedSteps = Vec::new();
+        if serves("", "namespaces") {
+            let step: BootstrapStep = Box::new(|registry| {
+                Box::pin(async move { bootstrap::namespaces(&registry).await })
+            });
+            own.push(("start-system-namespaces-controller".to_owned(), step));
+        }
+        if has_levels {
+            let step: BootstrapStep = Box::new(|registry| {
+                Box::pin(async move { maintained::reconcile(&registry).await })
+            });
+            own.push(("priority-and-fairness-config-producer".to_owned(), step));
+        } else {
+            self.limits.priority_and_fairness = false;
+        }
+        let registers = serves(ferrokube_aggregator::GROUP, ferrokube_aggregator::PLURAL);
+        own.append(&mut self.steps);
+        if registers {
+            let step = registration(&self.aggregator, loops);
+            own.push(("kube-apiserver-autoregistration".to_owned(), step));
+        }
+        self.steps = own;
     }
 }
 

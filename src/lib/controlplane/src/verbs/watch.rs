@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-pub(crate) mod cache;
+mod cache;
 mod frames;
-pub(crate) mod watchers;
+mod watchers;
 
 use cache::{CACHED_EVENTS, EventCache};
 use frames::{EventEncoder, REFERENCED_BYTES};
@@ -40,13 +40,33 @@ const DELETED: &str = "DELETED";
 
 /// What the watches of all requests share.
 pub(crate) struct WatchService {
-    pub(crate) registry: Registry,
-    pub(crate) flow: Arc<Flow>,
-    pub(crate) encoder: Encoder,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) auditor: Auditor,
-    pub(crate) events: EventCache,
-    pub(crate) watchers: Watchers,
+    registry: Registry,
+    flow: Arc<Flow>,
+    encoder: Encoder,
+    metrics: Arc<Metrics>,
+    auditor: Auditor,
+    events: EventCache,
+    watchers: Watchers,
+}
+
+impl WatchService {
+    pub(crate) fn new(
+        registry: &Registry,
+        flow: &Arc<Flow>,
+        encoder: &Encoder,
+        metrics: &Arc<Metrics>,
+        auditor: Auditor,
+    ) -> Self {
+        Self {
+            registry: registry.clone(),
+            flow: Arc::clone(flow),
+            encoder: encoder.clone(),
+            metrics: Arc::clone(metrics),
+            auditor,
+            events: EventCache::default(),
+            watchers: Watchers::default(),
+        }
+    }
 }
 
 pub(crate) async fn watch(
