@@ -40,8 +40,8 @@ pub fn bytes(value: &Value) -> usize {
     }
 }
 
-/// Heap bytes owned by a map.
-pub(crate) fn fields(map: &Map) -> usize {
+/// Heap bytes owned by a map, as of a value.
+pub fn fields(map: &Map) -> usize {
     map.heap_bytes() + map.iter().map(|(key, value)| string(key) + bytes(value)).sum::<usize>()
 }
 

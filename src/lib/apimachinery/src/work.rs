@@ -62,6 +62,13 @@ pub fn breathe() {
     });
 }
 
+/// Runs a closure on this thread and returns how often it called [`breathe`].
+pub fn breaths<T>(run: impl FnOnce() -> T) -> (T, u32) {
+    let before = BREATHS.get();
+    let result = run();
+    (result, BREATHS.get().wrapping_sub(before))
+}
+
 /// The same between two steps of some hundred microseconds.
 #[cold]
 pub fn breathe_now() {

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::patch::PatchError;
-use ferrokube_apimachinery::work::counted;
+use ferrokube_apimachinery::work::{breaths, counted};
 
 /// Runs, and fails if it counts more steps.
 fn within<T>(what: &str, most: usize, run: impl FnOnce() -> T) -> T {
@@ -180,6 +180,37 @@ fn fault_34_an_items_cost_follows_its_fields_not_the_schemas() {
             &manager("w", ManagerOperation::Update),
         )
     });
+}
+
+#[test]
+fn fault_34_passes_give_way_at_each_item() {
+    let item = json!({"type": "object", "properties": {"x": {"type": "string", "default": "y"}}});
+    let keyed = json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]});
+    let kind = of_spec(keyed);
+    let mut object = spec(list(1000, |n| json!({"x": n.to_string()})));
+    let at_each = |what: &str, (result, breaths): (Vec<String>, u32)| {
+        assert!(result.is_empty() && breaths >= 1000, "{what}: {result:?} {breaths}");
+    };
+    at_each(
+        "defaulting",
+        breaths(|| {
+            default(&kind, &mut object);
+            Vec::new()
+        }),
+    );
+    at_each("pruning", breaths(|| prune(&kind, &mut object)));
+    at_each(
+        "validation",
+        breaths(|| validate(&kind, &object).into_iter().map(|error| error.field).collect()),
+    );
+    at_each(
+        "tracking",
+        breaths(|| {
+            let manager = manager("w", ManagerOperation::Update);
+            track_update(&kind, &ResetFields::default(), None, &mut object, &manager);
+            Vec::new()
+        }),
+    );
 }
 
 #[test]

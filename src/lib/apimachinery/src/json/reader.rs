@@ -5,6 +5,7 @@ use super::census::{self, Census};
 use super::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES, text};
 use crate::document::{Map, Number, Text, Value};
 use crate::value::FEW;
+use crate::work;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -70,6 +71,7 @@ impl JsonReader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Value, Fault> {
         self.skip_space();
+        work::breathe();
         match self.bytes.get(self.at) {
             Some(b'"') => {
                 self.at += 1;

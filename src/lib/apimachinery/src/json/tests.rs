@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::document::json;
+use crate::work;
 use proptest::prelude::*;
 
 fn value(text: &str) -> Value {
@@ -111,6 +112,14 @@ fn the_last_duplicate_wins_and_is_reported() {
     let many: String = (0..50).map(|i| format!("\"k{i}\":1,\"k{i}\":2,")).collect();
     let many = format!("{{{many}\"end\":1}}");
     assert_eq!(super::read(many.as_bytes()).expect("well-formed").duplicates.len(), MAX_DUPLICATES);
+}
+
+#[test]
+fn fault_34_reading_gives_way_at_each_value() {
+    for body in ["[0,0,0,0]", r#"{"a":0,"b":0,"c":0,"d":0}"#, "[[[[0]]]]"] {
+        let (read, breaths) = work::breaths(|| read_value(body.as_bytes()));
+        assert!(read.is_ok() && breaths == 5, "{body}: {breaths}");
+    }
 }
 
 #[test]

@@ -216,6 +216,7 @@ fn maps(
     out: &mut Difference,
 ) {
     work::count(old.map_or(0, Map::len) + new.map_or(0, Map::len));
+    work::breathe();
     let mut field = |name: &str| {
         if skip.has(name) {
             return;

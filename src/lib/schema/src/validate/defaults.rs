@@ -64,6 +64,7 @@ impl Defaulter {
 
     fn fields(&mut self, schema: &Schema, map: &mut Map, depth: usize) {
         work::count(1 + map.len());
+        work::breathe();
         for property in schema.defaulted() {
             let node = &schema.properties[&property.name].schema;
             match map.get_mut(&property.name) {

@@ -110,6 +110,7 @@ impl Pruner {
             return;
         }
         work::count(map.len());
+        work::breathe();
         let type_meta = path.depth() == 0 || schema.embedded;
         map.retain(|name, child| {
             if let Some(node) = schema.child(name) {

@@ -176,6 +176,7 @@ impl<'a> ErrorCollector<'a> {
     /// Counts a step; `false` if there were too many, or enough errors.
     fn step(&mut self) -> bool {
         work::count(1);
+        work::breathe();
         self.left = self.left.saturating_sub(1);
         self.left > 0 && self.errors.len() < MAX_ERRORS
     }
