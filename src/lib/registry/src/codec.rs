@@ -4,6 +4,7 @@
 use crate::catalog::{Catalog, Served};
 use crate::failure;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::json::{self, Layout};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::Definition;
@@ -16,6 +17,25 @@ use std::sync::Arc;
 
 /// Size limit of a stored object: etcd's request limit, as with kube-apiserver.
 pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
+
+/// Memory of an object that is defaulted, tracked and validated before its size is checked: these
+/// multiply it. Strings cost little: a long one is refused by validation, as in kube-apiserver.
+const MAX_UNCHECKED_BYTES: usize = 8 << 20;
+
+/// Refuses early what [`put`] would refuse and what would cost much until then.
+///
+/// # Errors
+/// 413 for an object of many values above [`MAX_OBJECT_BYTES`].
+pub(crate) fn refuse_expensive(object: &Document) -> Result<(), Failure> {
+    if heap::fields(object.fields()) <= MAX_UNCHECKED_BYTES {
+        return Ok(());
+    }
+    let bytes = json::document_to_vec(object).len();
+    if bytes <= MAX_OBJECT_BYTES {
+        return Ok(());
+    }
+    Err(failure::too_large_object(bytes, MAX_OBJECT_BYTES))
+}
 
 /// Parses an entry in a served version: converted, and for custom resources of another epoch pruned
 /// and defaulted. Notes if that changed nothing. Not needed to return the bytes if [`Served::is_direct`].

@@ -2,6 +2,7 @@
 
 use super::write_op::WriteOp;
 use super::{Body, Patch};
+use crate::codec;
 use crate::decode::{ObjectError, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
@@ -38,6 +39,7 @@ impl WriteOp<'_> {
         })?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
+        codec::refuse_expensive(&object)?;
         Ok(object)
     }
 
@@ -66,6 +68,7 @@ impl WriteOp<'_> {
             meta::ensure_namespace(self.target, &mut object)?;
             meta::check_name(self.target, &object)?;
             meta::normalize(&mut object);
+            codec::refuse_expensive(&object)?;
         }
         Ok(object)
     }
@@ -250,6 +253,7 @@ impl WriteOp<'_> {
                 shown_gvk(given, kind)
             )));
         }
+        codec::refuse_expensive(&body.document)?;
         let applied = if self.registry.admission().owns_ids() {
             without_server_annotations(&body.document)
         } else {

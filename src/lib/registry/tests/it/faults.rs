@@ -1,11 +1,11 @@
 //! The local client, computed resources, hostile input.
 
 use crate::support::*;
-use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{
-    ComputedResource, DeleteOptions, ListOptions, Local, Target, WatchItem, WatchOptions,
+    ComputedResource, DeleteOptions, ListOptions, Local, Patch, Target, WatchItem, WatchOptions,
     WriteOptions,
 };
 use std::sync::Arc;
@@ -210,4 +210,29 @@ async fn fault_21_clients_keep_their_position_across_a_restart() {
         matches!(&seen[..], [WatchItem::Added(d), WatchItem::Deleted(a)] if d.key.name() == "d" && a.key.name() == "a"),
         "{seen:?}"
     );
+}
+
+#[tokio::test]
+async fn fault_34_many_values_that_cannot_be_stored_are_refused_before_admission() {
+    let server = TestRegistry::new();
+    server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    server.admission.seen.lock().unwrap().clear();
+    let data: Value =
+        (0..180_000).map(|key| (format!("k{key}"), Value::from("x"))).collect::<Map>().into();
+    let object = |name| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data.clone()})
+    };
+    let options = WriteOptions { field_manager: "m".to_owned(), ..WriteOptions::default() };
+    let applied = Patch::Apply(body(object("b")));
+    let refused = [
+        server.post(CONFIGMAPS, object("a")).await.map(drop),
+        server.put(CONFIGMAPS, "b", object("b")).await.map(drop),
+        server.patch(CONFIGMAPS, "b", merge(json!({"data": data.clone()}))).await.map(drop),
+        server.patch_with(CONFIGMAPS, "b", applied, &options).await.map(drop),
+    ];
+    for refused in refused {
+        let failure = refused.unwrap_err();
+        assert_eq!(failure.code, 413, "{failure:?}");
+    }
+    assert!(server.admission.seen.lock().unwrap().is_empty());
 }
