@@ -17,12 +17,14 @@ use tokio::sync::oneshot;
 /// Microseconds of processor time charged for a computation until it is known.
 const ASSUMED_MICROS: u64 = 200;
 
-/// A caller whose computation took longer is one of long computations,
+/// A computation that took longer is remembered,
 const LONG_MICROS: u64 = 4_000;
 /// for this time after it ended.
 const REMEMBERED_LONG: Duration = Duration::from_secs(10);
-/// Callers remembered as such.
+/// Callers whose long computations are remembered.
 const MAX_LONG: usize = 1024;
+/// A computation gives way to callers whose longest one took at most this part of it.
+const SHORTER: u64 = 4;
 /// Number of callers from which on idle ones are looked through, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
 
@@ -48,8 +50,30 @@ struct SlotState {
     /// Computations that gave way, with their callers. They go before all that have not begun: what
     /// has begun holds memory.
     resuming: VecDeque<(u64, oneshot::Sender<()>)>,
-    /// Callers of long computations, and until when they are.
-    long: HashMap<u64, Instant>,
+    /// Callers of long computations.
+    long: HashMap<u64, LongCaller>,
+}
+
+/// The longest recent computation of a caller; an older one counts an eighth less with each.
+#[derive(Clone, Copy)]
+struct LongCaller {
+    micros: u64,
+    until: Instant,
+}
+
+/// Processor time of a computation.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    /// Since it got its slot.
+    micros: u64,
+    /// Before, in slots that it gave up.
+    earlier_micros: u64,
+}
+
+impl Took {
+    fn whole(self) -> u64 {
+        self.micros + self.earlier_micros
+    }
 }
 
 #[derive(Default)]
@@ -78,6 +102,8 @@ pub(super) struct Slot {
     caller: u64,
     /// Processor time of the thread when it took the slot.
     since_micros: u64,
+    /// What the computation took in slots that it gave up.
+    earlier_micros: u64,
     /// Another caller has it.
     is_passed_on: bool,
 }
@@ -125,7 +151,7 @@ impl Slots {
         self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
     }
 
-    fn release(&self, caller: u64, took: u64) {
+    fn release(&self, caller: u64, took: Took) {
         let mut state = self.lock();
         state.end(caller, took, false);
         state.grant();
@@ -173,11 +199,11 @@ impl SlotState {
     }
 
     /// A computation ends or gives way. Returns whether its slot was a spare one.
-    fn end(&mut self, number: u64, took: u64, gives_way: bool) -> bool {
+    fn end(&mut self, number: u64, took: Took, gives_way: bool) -> bool {
         let is_spare = self.change(number, |caller| {
             caller.running -= 1;
             caller.resuming += usize::from(gives_way);
-            caller.granted_micros += took.saturating_sub(ASSUMED_MICROS);
+            caller.granted_micros += took.micros.saturating_sub(ASSUMED_MICROS);
             // The last one returns the spare slot, if the caller has one.
             caller.running == 0 && std::mem::take(&mut caller.has_spare)
         });
@@ -185,16 +211,27 @@ impl SlotState {
             true => self.spare += 1,
             false => self.free += 1,
         }
-        if took >= LONG_MICROS {
-            let now = Instant::now();
-            if self.long.len() >= MAX_LONG {
-                self.long.retain(|_, until| *until > now);
-            }
-            if self.long.len() < MAX_LONG {
-                self.long.insert(number, now + REMEMBERED_LONG);
-            }
+        if took.whole() >= LONG_MICROS {
+            self.remember(number, took.whole());
         }
         is_spare
+    }
+
+    fn remember(&mut self, number: u64, micros: u64) {
+        let now = Instant::now();
+        if self.long.len() >= MAX_LONG {
+            self.long.retain(|_, long| long.until > now);
+        }
+        if self.long.len() < MAX_LONG || self.long.contains_key(&number) {
+            let before = self.longest(number, now);
+            let micros = micros.max(before - before / 8);
+            self.long.insert(number, LongCaller { micros, until: now + REMEMBERED_LONG });
+        }
+    }
+
+    /// The longest recent computation of a caller; 0 if none was long.
+    fn longest(&self, number: u64, now: Instant) -> u64 {
+        self.long.get(&number).filter(|long| long.until > now).map_or(0, |long| long.micros)
     }
 
     fn grant(&mut self) {
@@ -245,12 +282,15 @@ impl SlotState {
         }
     }
 
-    /// The first waiting caller of short computations, other than this one.
-    fn short_waiter(&self, than: u64) -> Option<u64> {
+    /// The first waiting caller of shorter computations than this one's, which has taken `micros`.
+    fn shorter_waiter(&self, than: u64, micros: u64) -> Option<u64> {
         let now = Instant::now();
-        let is_long = |caller: &u64| self.long.get(caller).is_some_and(|until| *until > now);
+        let most = micros.max(self.longest(than, now)) / SHORTER;
         let callers = self.queue.iter().map(|(_, _, caller)| *caller);
-        callers.take(MAX_LONG).find(|caller| *caller != than && !is_long(caller))
+        callers.take(MAX_LONG).find(|caller| {
+            let longest = self.longest(*caller, now);
+            *caller != than && (longest == 0 || longest <= most)
+        })
     }
 
     /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
@@ -283,6 +323,7 @@ impl Future for SlotRequest {
             slots: Arc::clone(&self.slots),
             caller: self.caller,
             since_micros: thread_micros(),
+            earlier_micros: 0,
             is_passed_on: false,
         })
     }
@@ -299,28 +340,30 @@ impl Drop for SlotRequest {
             at.is_ok_and(|at| caller.waiting.remove(at).is_some())
         });
         if !was_waiting {
-            self.slots.release(self.caller, 0);
+            self.slots.release(self.caller, Took::default());
         }
     }
 }
 
 impl Slot {
-    fn took(&self) -> u64 {
-        thread_micros().saturating_sub(self.since_micros)
+    fn took(&self) -> Took {
+        let micros = thread_micros().saturating_sub(self.since_micros);
+        Took { micros, earlier_micros: self.earlier_micros }
     }
 
-    /// Gives way to a waiting caller of short computations, and blocks this thread until that one's
+    /// Gives way to a waiting caller of shorter computations, and blocks this thread until that one's
     /// ends. Without a slot after `limit`: others may need what this computation holds.
     pub(super) fn give_way(mut self, limit: Duration) -> Option<Self> {
         let (slots, number) = (Arc::clone(&self.slots), self.caller);
+        let took = self.took();
         let mut granted = {
             let mut state = slots.lock();
-            let Some(other) = state.short_waiter(number) else {
+            let Some(other) = state.shorter_waiter(number, took.whole()) else {
                 drop(state);
                 return Some(self);
             };
             self.is_passed_on = true;
-            let is_spare = state.end(number, self.took(), true);
+            let is_spare = state.end(number, took, true);
             state.start(other, is_spare);
             let (sender, granted) = oneshot::channel();
             state.resuming.push_back((number, sender));
@@ -337,8 +380,13 @@ impl Slot {
             }
             granted.close();
             if matches!(polled, Poll::Ready(Ok(()))) || granted.try_recv().is_ok() {
-                let since_micros = thread_micros();
-                return Some(Self { slots, caller: number, since_micros, is_passed_on: false });
+                return Some(Self {
+                    slots,
+                    caller: number,
+                    since_micros: thread_micros(),
+                    earlier_micros: took.whole(),
+                    is_passed_on: false,
+                });
             }
             slots.lock().change(number, |caller| caller.resuming -= 1);
             return None;
@@ -373,6 +421,10 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn took(micros: u64) -> Took {
+        Took { micros, earlier_micros: 0 }
+    }
 
     fn take(waiting: &mut SlotRequest) -> Option<Slot> {
         match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
@@ -411,7 +463,7 @@ mod tests {
             let (caller, _) = waiting.remove(at);
             order.push(caller);
             // Computations of caller 1 take ten times as long.
-            slots.release(caller, if caller == 1 { 10_000 } else { 1000 });
+            slots.release(caller, took(if caller == 1 { 10_000 } else { 1000 }));
         }
         assert_eq!(order, [1, 2, 2, 2, 1, 1]);
         assert!(slots.lock().callers.is_empty(), "nobody is remembered");
@@ -424,12 +476,12 @@ mod tests {
         let first = take(&mut slots.wait(1)).expect("it is free");
         let mut others: Vec<SlotRequest> = (0..9).map(|_| slots.wait(2)).collect();
         std::mem::forget(first);
-        slots.release(1, 10_000);
+        slots.release(1, took(10_000));
         let mut next = slots.wait(1);
         for (at, other) in others.iter_mut().enumerate() {
             assert!(take(&mut next).is_none(), "it had ten times as much as {at}");
             std::mem::forget(take(other).expect("the one that had less"));
-            slots.release(2, 1000);
+            slots.release(2, took(1000));
         }
         drop((take(&mut next).expect("nobody else waits"), next));
         assert!(slots.lock().callers.is_empty(), "nobody computes, and nobody owes anything");
@@ -475,7 +527,7 @@ mod tests {
         let first = take(&mut slots.wait(3)).expect("it is free");
         let long = slots.wait(1);
         std::mem::forget(first);
-        slots.release(3, LONG_MICROS);
+        slots.release(3, Took { micros: 1, earlier_micros: LONG_MICROS });
         let long = take(&mut { long }).expect("it is free");
         let (mut next, mut known) = (slots.wait(1), slots.wait(3));
         let long = long.give_way(LIMIT).expect("those that wait are long, too");
@@ -498,6 +550,21 @@ mod tests {
         });
         let state = slots.lock();
         assert!(state.free == 1 && state.queue.is_empty() && state.resuming.is_empty());
+    }
+
+    #[test]
+    fn fault_34_a_computation_gives_way_to_much_shorter_ones() {
+        let slots = Slots::new(0, 0);
+        let _waiting = [3, 2, 1].map(|caller| slots.wait(caller));
+        let mut state = slots.lock();
+        for (caller, micros) in [(1, 60_000), (2, 5_000), (3, 40_000)] {
+            state.remember(caller, micros);
+        }
+        let to = [1, 2, 3, 4].map(|caller| state.shorter_waiter(caller, 1_000));
+        assert_eq!(to, [Some(2), None, Some(2), None]);
+        assert_eq!(state.shorter_waiter(4, 20_000), Some(2), "it is as long by now");
+        state.remember(2, LONG_MICROS);
+        assert_eq!(state.longest(2, Instant::now()), 4_375, "older ones count less");
     }
 
     #[test]

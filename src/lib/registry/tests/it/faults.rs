@@ -219,9 +219,7 @@ async fn fault_34_many_values_that_cannot_be_stored_are_refused_before_admission
     server.admission.seen.lock().unwrap().clear();
     let data: Value =
         (0..180_000).map(|key| (format!("k{key}"), Value::from("x"))).collect::<Map>().into();
-    let object = |name| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data.clone()})
-    };
+    let object = |name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data.clone()});
     let options = WriteOptions { field_manager: "m".to_owned(), ..WriteOptions::default() };
     let applied = Patch::Apply(body(object("b")));
     let refused = [
