@@ -1,6 +1,7 @@
 //! Aggregation: a second server behind the first, as real processes.
 
 use crate::FERROKUBE;
+use crate::library::RunningProgram;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
@@ -75,6 +76,66 @@ async fn freshness(front: &Client) -> Option<String> {
 
 fn as_user(client: &Client, method: Method, path: &str) -> reqwest::RequestBuilder {
     client.request(method, path).header("impersonate-user", "alice")
+}
+
+/// A program that was built with the library, behind the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_aggregated_example_serves_its_kind_through_the_first_server() {
+    let mut front = Launch::new(FERROKUBE).role("all-in-one").start().unwrap();
+    let proxy_ca = front.data_dir().join("pki/front-proxy-ca.crt").display().to_string();
+    let back = RunningProgram::example_with("aggregated", &[&proxy_ca, "halls.backs.svc"]);
+    let address = back.url.trim_start_matches("https://");
+    front.restart_with(&[&format!("--service-address=halls.backs={address}")]).unwrap();
+    let ca = fs::read(back.kubeconfig.with_file_name("pki").join("ca.crt")).unwrap();
+    let service = json!({
+        "metadata": {"name": "v1.stage.example.com"},
+        "spec": {
+            "group": "stage.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+            "caBundle": STANDARD.encode(ca), "service": {"namespace": "backs", "name": "halls"},
+        },
+    });
+    let client = front.admin().unwrap();
+    assert_eq!(client.post(SERVICES, &service).await.unwrap().status, 201);
+    let kubectl = newest_kubectl();
+    let run = |arguments: &[&str]| kubectl.run(&front.kubeconfig(), arguments);
+    wait_until("the kind of the aggregated server", BOUND, async || {
+        let listed = run(&["api-resources", "--api-group=stage.example.com", "-o", "name"]);
+        if listed.stdout == "halls.stage.example.com\n" { Ok(()) } else { Err(listed.stdout) }
+    })
+    .await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let hall = json!({"apiVersion": "stage.example.com/v1", "kind": "Hall", "metadata": {"name": "big"}, "spec": {"seats": 500}});
+    fs::write(file.path(), hall.to_string()).unwrap();
+    let path = file.path().display().to_string();
+    let applied = run(&["apply", "--server-side", "-f", &path]);
+    assert_eq!(
+        applied.stdout, "hall.stage.example.com/big serverside-applied\n",
+        "{}",
+        applied.stderr
+    );
+    let explained = run(&["explain", "hall.spec.seats"]);
+    assert!(explained.stdout.contains("FIELD: seats <integer>"), "{explained:?}");
+    // The front decides: a user without rights there is refused before the program sees it.
+    let refused = run(&["get", "halls", "--as=alice"]);
+    assert!(!refused.ok && refused.stderr.contains("(Forbidden)"), "{}", refused.stderr);
+    let granted = run(&[
+        "create",
+        "clusterrole",
+        "halls",
+        "--verb=list",
+        "--resource=halls.stage.example.com",
+    ]);
+    assert!(granted.ok, "{}", granted.stderr);
+    assert!(
+        run(&["create", "clusterrolebinding", "halls", "--clusterrole=halls", "--user=alice"]).ok
+    );
+    let listed = run(&["get", "halls", "--as=alice", "-o", "name"]);
+    assert_eq!(listed.stdout, "hall.stage.example.com/big\n", "{}", listed.stderr);
+    // Nobody gets past the front.
+    let direct = reqwest::Client::builder().danger_accept_invalid_certs(true).build().unwrap();
+    let path = format!("{}/apis/stage.example.com/v1/halls", back.url);
+    let answer = direct.get(path).header("X-Remote-User", "admin").send().await.unwrap();
+    assert_eq!(answer.status(), 401);
 }
 
 #[tokio::test]

@@ -13,9 +13,10 @@ use tempfile::TempDir;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A program that serves; killed on drop.
-struct RunningProgram {
+pub(crate) struct RunningProgram {
     process: Child,
-    kubeconfig: PathBuf,
+    pub(crate) url: String,
+    pub(crate) kubeconfig: PathBuf,
     kubectl: Kubectl,
     _directory: TempDir,
 }
@@ -58,14 +59,25 @@ pub(crate) fn outside_package() -> PathBuf {
 
 impl RunningProgram {
     fn example(name: &str) -> Self {
+        Self::example_with(name, &[])
+    }
+
+    /// With arguments after the directory.
+    pub(crate) fn example_with(name: &str, arguments: &[&str]) -> Self {
         cargo(Path::new(ROOT), &["build", "--example", name], "");
-        Self::start(&Path::new(FERROKUBE).with_file_name("examples").join(name))
+        let program = Path::new(FERROKUBE).with_file_name("examples").join(name);
+        Self::start_with(&program, arguments)
     }
 
     fn start(program: &Path) -> Self {
+        Self::start_with(program, &[])
+    }
+
+    fn start_with(program: &Path, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut process = Command::new(program)
             .arg(directory.path().join("data"))
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -73,8 +85,9 @@ impl RunningProgram {
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let ready = lines.map_while(Result::ok).find(|line| line.starts_with("ready: "));
         let ready = ready.expect("the program ended before it was ready");
-        let kubeconfig = PathBuf::from(ready.rsplit_once(' ').unwrap().1);
-        Self { process, kubeconfig, kubectl: newest_kubectl(), _directory: directory }
+        let words: Vec<&str> = ready.split(' ').collect();
+        let (url, kubeconfig) = (words[1].to_owned(), PathBuf::from(words[3]));
+        Self { process, url, kubeconfig, kubectl: newest_kubectl(), _directory: directory }
     }
 
     /// Runs kubectl; its output.

@@ -1,0 +1,64 @@
+//! A server of one kind, `halls`, that stands behind another server: an APIService of that one
+//! names it, and its clients see `halls` among their resources. Users come from the other server,
+//! which has authenticated and authorized them.
+//!
+//!     cargo run --example aggregated -- DIRECTORY CA_OF_THE_FRONT_PROXY NAME
+
+use ferrokube_auth::{Access, Authorizer, Decision};
+use ferrokube_resource::native::{KindBody, NativeKind};
+use ferrokube_resource::{Bundle, Scope};
+use ferrokube_server::{ControlPlane, FrontProxyConfig, ListenerConfig};
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+const HALLS: NativeKind =
+    NativeKind::new("stage.example.com", ["halls", "hall", "Hall"], Scope::Cluster, || KindBody {
+        storage: Some("stage.example.com/halls"),
+        ..KindBody::default()
+    });
+
+const SCHEMAS: &str = "definition\tfield\ttype\trequired\temit
+io.k8s.api.stage.v1.Hall\tapiVersion\tstring\t\to
+\tkind\tstring\t\to
+\tmetadata\tref:io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta\t\ta
+\tspec\tref:io.k8s.api.stage.v1.HallSpec\tyes\ta
+io.k8s.api.stage.v1.HallSpec\tseats\tinteger/int32\tyes\ta
+";
+
+/// Allows what the front server has let through: only it can authenticate here.
+struct FrontDecides;
+
+impl Authorizer for FrontDecides {
+    fn authorize(&self, _access: &Access<'_>) -> Decision {
+        Decision::Allow("authorized by the front server".to_owned())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut argument = || arguments.next().ok_or("usage: aggregated DIRECTORY CA NAME");
+    let (directory, ca_file, name) = (argument()?, argument()?, argument()?);
+    let server = ControlPlane::builder()
+        .bundle(Bundle::new("stage").kind(HALLS).schemas(SCHEMAS))
+        .front_proxies(FrontProxyConfig {
+            ca_file: ca_file.into(),
+            allowed_names: vec!["front-proxy-client".to_owned()],
+            ..FrontProxyConfig::default()
+        })
+        .anonymous(false)
+        .authorizer(|_| Arc::new(FrontDecides))
+        .data_dir(directory)
+        .listener(ListenerConfig {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            names: vec![name],
+            ..ListenerConfig::default()
+        })
+        .build()?
+        .start()
+        .await?;
+    println!("ready: {} kubeconfig {}", server.url(), server.kubeconfig().display());
+    server.run_until_signal().await?;
+    Ok(())
+}
