@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, Served};
 use crate::codec;
 use crate::context::{RequestContext, Target};
-use crate::pipeline::{DeleteOptions, WriteOptions};
+use crate::options::{DeleteOptions, WriteOptions};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Guard, KeyError, Prefix, Store, Write};
@@ -56,7 +56,7 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
 }
 
-/// Where [`Effects::change`] finds objects.
+/// Source of objects of [`Effects::change`].
 #[derive(Clone, Copy)]
 pub struct WriteContext<'a> {
     /// The server's storage.

@@ -1,7 +1,8 @@
 //! The resources served: an immutable table, swapped when a definition is added or removed.
 
 use crate::context::{RequestContext, Target};
-use crate::pipeline::{Registry, WriteOptions};
+use crate::options::WriteOptions;
+use crate::pipeline::Registry;
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -85,11 +86,11 @@ pub type ComputedFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failu
 pub struct ComputedCall<'a> {
     /// What is stored: handlers are made before it and keep no reference to it.
     pub registry: &'a Registry,
-    /// Of the caller.
+    /// Context of the caller.
     pub context: &'a RequestContext,
-    /// What is created.
+    /// Target of the create.
     pub target: &'a Target,
-    /// Of the request. A dry run stores nothing.
+    /// Options of the request. A dry run stores nothing.
     pub options: &'a WriteOptions,
 }
 
@@ -401,7 +402,7 @@ impl Catalog {
     }
 
     /// Finds a computed resource or subresource.
-    pub fn find_computed(
+    pub fn computed_resource(
         &self,
         group: &str,
         plural: &str,
@@ -419,7 +420,7 @@ impl Catalog {
     /// Finds what computes a target.
     pub(crate) fn computed_at(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         let definition = &target.served.definition;
-        self.find_computed(&definition.group, &definition.plural, &target.subresource)
+        self.computed_resource(&definition.group, &definition.plural, &target.subresource)
     }
 
     /// The first definition with the same storage prefix, which computes the selectable fields of

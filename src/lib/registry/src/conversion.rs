@@ -36,7 +36,7 @@ pub(crate) struct ConvertedEntries(Mutex<EntryCache>);
 #[derive(Clone)]
 struct CacheKey {
     source: Arc<Entry>,
-    /// Of the definition.
+    /// Epoch of the definition.
     epoch: u32,
     /// Index of the version.
     version: usize,

@@ -24,6 +24,7 @@ mod meta;
 mod name;
 mod noop;
 pub mod offload;
+mod options;
 pub mod pipeline;
 pub mod read;
 mod stored;
@@ -40,10 +41,8 @@ pub use informer::{Informer, InformerBatch, Notice};
 pub use local::Local;
 pub use master_leases::MasterLeases;
 pub use noop::is_same_content;
-pub use pipeline::{
-    Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, decode_mutated,
-    view,
-};
+pub use options::{DeleteOptions, WriteOptions};
+pub use pipeline::{Body, Deleted, Object, Patch, Registry, Written, decode_mutated, view};
 pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
     caught_up,

@@ -3,7 +3,8 @@
 
 use crate::catalog::Served;
 use crate::context::{RequestContext, Target};
-use crate::pipeline::{DeleteOptions, Patch, Registry, WriteOptions, view};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::pipeline::{Patch, Registry, view};
 use crate::read::ListOptions;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};

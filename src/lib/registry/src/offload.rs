@@ -54,7 +54,7 @@ const LONG: Duration = Duration::from_millis(2);
 /// Recorded durations; resources share them by hash.
 const RESOURCES: usize = 64;
 
-/// Where the current thread polls a request.
+/// Thread that polls a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PollSite {
     /// Not inside [`Offload::run`].

@@ -1,6 +1,6 @@
 //! Writes, on one path for every resource: their types, and the [`Registry`] that runs them.
 //!
-//! Read the modules in the order in which a write passes them: options, create or update, patching,
+//! Read `order` first: it has the steps of every write. Then create, update or delete, patching,
 //! write_op, turn.
 
 mod amend;
@@ -9,7 +9,7 @@ mod connect;
 mod create;
 mod delete;
 mod mutated;
-mod options;
+mod order;
 mod patching;
 mod turn;
 mod update;
@@ -19,7 +19,7 @@ use crate::admission::{Admission, Stamps};
 use crate::backlog::Backlog;
 use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
-use crate::context::{FieldValidation, Target};
+use crate::context::Target;
 use crate::conversion::ConvertedEntries;
 use crate::offload::Offload;
 use crate::read::{Exits, Pages, Readers};
@@ -72,36 +72,6 @@ impl From<Document> for Body {
     }
 }
 
-/// Query options common to all writes.
-#[derive(Clone, Debug, Default)]
-pub struct WriteOptions {
-    /// Runs every step, but stores nothing.
-    pub dry_run: bool,
-    /// Of a dry run that the caller did not request: it fails as a write that stores.
-    pub unshown: bool,
-    /// How unknown and duplicate fields are treated; `None`: [`FieldValidation::default`].
-    pub field_validation: Option<FieldValidation>,
-    /// Empty: taken from the User-Agent.
-    pub field_manager: String,
-    /// Takes over fields of other managers. Apply only.
-    pub force: bool,
-    /// Error if an update or apply has to create the object and the caller lacks the verb `create`.
-    pub forbid_create: Option<Failure>,
-}
-
-impl WriteOptions {
-    /// Stores nothing, since the response cannot be shown to the caller.
-    pub fn withhold(&mut self) {
-        self.unshown = !self.dry_run;
-        self.dry_run = true;
-    }
-
-    /// Whether errors are those of a write that stores.
-    pub(crate) fn fails_as_stored(&self) -> bool {
-        !self.dry_run || self.unshown
-    }
-}
-
 /// A parsed patch, by content type.
 #[derive(Clone, Debug)]
 pub enum Patch {
@@ -128,23 +98,6 @@ impl Patch {
             Self::Json(..) | Self::Unreadable(_) => 0,
         }
     }
-}
-
-/// DeleteOptions, from query or body.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// Runs every step, but stores nothing.
-    pub dry_run: bool,
-    /// Requested grace period.
-    pub grace_seconds: Option<i64>,
-    /// `Foreground`, `Background` or `Orphan`.
-    pub propagation: Option<String>,
-    /// Deprecated form of `propagation`.
-    pub orphan_dependents: Option<bool>,
-    /// Precondition.
-    pub uid: Option<String>,
-    /// Precondition.
-    pub resource_version: Option<String>,
 }
 
 /// An object in a response.

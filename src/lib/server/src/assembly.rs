@@ -539,7 +539,7 @@ fn install_handlers(
     }
     for definition in &served.definitions {
         if definition.storage_prefix.is_none()
-            && context.catalog.find_computed(&definition.group, &definition.plural, "").is_none()
+            && context.catalog.computed_resource(&definition.group, &definition.plural, "").is_none()
         {
             return Err(BuildError::NoHandler(definition.group_resource()));
         }
@@ -562,7 +562,7 @@ fn unhandled(catalog: &Catalog, definition: &Definition) -> Option<&'static str>
     };
     let has_handler = |subresource: &Subresource| {
         let Definition { group, plural, .. } = definition;
-        catalog.find_computed(group, plural, subresource.name).is_some()
+        catalog.computed_resource(group, plural, subresource.name).is_some()
             || Connections::serves(definition, subresource.name)
     };
     all.find(|subresource| !is_view(subresource) && !has_handler(subresource))

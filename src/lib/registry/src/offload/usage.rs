@@ -27,7 +27,7 @@ pub(super) struct WorkerUsage {
     switched_ms: AtomicU64,
 }
 
-/// Where a request is polled.
+/// Thread on which a request is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollPlan {
     /// On a worker; it delays no other caller.

@@ -2,9 +2,10 @@
 
 use super::turn::Proposal;
 use super::write_op::{Draft, WriteOp, WriteVerb};
-use super::{Registry, WriteOptions, Written, view};
+use super::{Registry, Written, view};
 use crate::admission::{Effects, Operation};
 use crate::context::{RequestContext, Target};
+use crate::options::WriteOptions;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key};
@@ -47,6 +48,6 @@ impl WriteOp<'_> {
         let ids = self.registry.admission().stamp(&attributes, &mut object);
         let target = self.target.clone();
         let draft = Draft { target, old: Some(old), object, stored: None, ids, applied: false };
-        self.propose(key, Some(head), &draft, Effects::default())
+        self.proposal(key, Some(head), &draft, Effects::default())
     }
 }

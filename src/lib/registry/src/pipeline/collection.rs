@@ -1,10 +1,10 @@
 //! DELETE of a collection: a delete per object.
 
+use super::Registry;
 use super::delete::warn_of_orphans;
-use super::options::check_delete;
-use super::{DeleteOptions, Registry};
 use crate::context::{RequestContext, Target};
 use crate::offload::{leave_worker, pause};
+use crate::options::{DeleteOptions, check_delete};
 use crate::read::{ListOptions, ListPage, VersionMatch};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};

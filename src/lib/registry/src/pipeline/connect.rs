@@ -1,7 +1,7 @@
 //! CONNECT: admission of a request that connects a client with something else.
 
 use super::Registry;
-use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
+use crate::admission::{AdmissionOptions, Attributes, Operation};
 use crate::context::{RequestContext, Target};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -15,7 +15,7 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        mut options: Document,
+        options: Document,
     ) -> Result<Document, Failure> {
         let attributes = Attributes {
             context,
@@ -25,16 +25,6 @@ impl Registry {
             options: AdmissionOptions::Connect,
             dry_run: false,
         };
-        let admission = self.admission();
-        admission.mutate(&attributes, &mut options)?;
-        let is_remote = admission.is_remote(&attributes);
-        if is_remote {
-            options = admission.mutate_remote(attributes, options).await?;
-        }
-        admission.validate(&attributes, Some(&options), &mut Effects::default())?;
-        if is_remote {
-            admission.validate_remote(attributes, Some(&options)).await?;
-        }
-        Ok(options)
+        self.admit_unstored(attributes, options, Ok).await
     }
 }

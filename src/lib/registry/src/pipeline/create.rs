@@ -1,9 +1,9 @@
 //! POST: stores a new object, or calls a computed resource.
 
-use super::options::check_write;
+use super::order::WriteSteps;
 use super::turn::{ATTEMPTS, Proposal};
 use super::write_op::{Draft, WriteOp, WriteVerb};
-use super::{Body, Object, Registry, WriteOptions, Written, key};
+use super::{Body, Object, Registry, Written, key};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::catalog::{ComputedCall, ComputedResource};
 use crate::context::{RequestContext, Target};
@@ -12,6 +12,7 @@ use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
 use crate::offload::give_way;
+use crate::options::{WriteOptions, check_write};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_schema::apply::{self, Manager};
@@ -123,17 +124,8 @@ impl Registry {
             options: AdmissionOptions::Create(options),
             dry_run: options.dry_run,
         };
-        let admission = self.admission();
-        admission.mutate(&attributes, &mut object)?;
-        let remote = admission.is_remote(&attributes);
-        if remote {
-            let mutated = admission.mutate_remote(attributes, object).await?;
-            object = self.decode_mutated(&decoder, context, mutated)?;
-        }
-        admission.validate(&attributes, Some(&object), &mut Effects::default())?;
-        if remote {
-            admission.validate_remote(attributes, Some(&object)).await?;
-        }
+        let decode = |mutated| self.decode_mutated(&decoder, context, mutated);
+        let mut object = self.admit_unstored(attributes, object, decode).await?;
         let op = WriteOp::new(self, context, target, WriteVerb::Create, options)?;
         let manager = Manager {
             api_version: decoder.gvk.api_version(),
@@ -156,7 +148,7 @@ impl WriteOp<'_> {
             Operation::Create,
             None,
         ));
-        let draft = self.admitted(|| Ok(draft), None, remote).await?;
+        let draft = self.registry.admit(self, || Ok(draft), None, remote).await?;
         self.commit_new(draft).await
     }
 
@@ -195,7 +187,7 @@ impl WriteOp<'_> {
             };
         }
         for attempt in 0.. {
-            let proposal = self.propose(&key, None, &draft, effects)?;
+            let proposal = self.proposal(&key, None, &draft, effects)?;
             if let Some(written) = self.registry.commit(&draft.target, proposal).await? {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
@@ -217,7 +209,7 @@ impl WriteOp<'_> {
         draft: &Draft,
         effects: Effects,
     ) -> Result<Written, Failure> {
-        match self.propose(key, None, draft, effects)? {
+        match self.proposal(key, None, draft, effects)? {
             Proposal::Done(written) => Ok(written),
             _ => Err(Failure::internal("a dry run would have been written")),
         }

@@ -1,16 +1,16 @@
 //! DELETE: removes an object, or marks it while finalizers, a grace period or a namespace's content
 //! remain.
 
-use super::options::check_delete;
+use super::order::WriteSteps;
 use super::turn::Proposal;
-use super::{DeleteOptions, Deleted, Object, Registry, key, view};
+use super::{Deleted, Object, Registry, view};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::codec;
 use crate::context::{RequestContext, Target};
-use crate::failure::modified;
 use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
+use crate::options::{DeleteOptions, check_delete};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
@@ -24,8 +24,6 @@ use std::time::Duration;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Attempts of a delete with webhooks on an object that keeps changing.
-const REMOTE_ATTEMPTS: usize = 5;
 
 /// Effect of a delete on the stored object.
 #[derive(Debug)]
@@ -51,6 +49,12 @@ enum GraceState {
     Runs,
     /// Starts, or is shortened to, this many seconds.
     Set(i64),
+}
+
+/// The object to delete.
+struct StoredObject {
+    head: Arc<Entry>,
+    object: Document,
 }
 
 /// A delete request.
@@ -129,14 +133,11 @@ impl Registry {
     }
 
     async fn delete_stored(&self, deletion: Deletion<'_>) -> Result<Deleted, Failure> {
+        let draft = |head: Option<&Arc<Entry>>| deletion.draft(head);
         if !deletion.is_admitted && self.admission().is_remote(&deletion.attributes(None)) {
-            return deletion.run_remote().await;
+            return self.write_outside_turn(&deletion, true, draft).await;
         }
-        self.in_turn(deletion.target, 0, |key, head| {
-            let (head, object) = deletion.before_remote(head)?;
-            deletion.after_remote(key, head, object)
-        })
-        .await
+        self.write_in_turn(&deletion, 0, draft).await
     }
 }
 
@@ -157,27 +158,8 @@ impl Deletion<'_> {
         }
     }
 
-    async fn run_remote(&self) -> Result<Deleted, Failure> {
-        let name = self.target.name.as_deref().unwrap_or_default();
-        let key = key(self.target, name)?;
-        for _ in 0..REMOTE_ATTEMPTS {
-            let head = self.registry.settled_head(&key).await?;
-            self.registry.leave_if_long(self.target, head.as_ref()).await;
-            let (head, object) = self.before_remote(head.as_ref())?;
-            self.registry.admission().validate_remote(self.attributes(Some(&object)), None).await?;
-            let proposal = self.after_remote(&key, head, object)?;
-            if let Some(deleted) = self.registry.commit(self.target, proposal).await? {
-                return Ok(deleted);
-            }
-        }
-        Err(modified(&self.target.served, name))
-    }
-
-    /// Precedes webhooks: the stored object, if it exists and meets the preconditions.
-    fn before_remote<'b>(
-        &self,
-        head: Option<&'b Arc<Entry>>,
-    ) -> Result<(&'b Arc<Entry>, Document), Failure> {
+    /// The stored object, if it exists and meets the preconditions.
+    fn draft(&self, head: Option<&Arc<Entry>>) -> Result<StoredObject, Failure> {
         let resource = self.definition().group_resource();
         let name = self.target.name.as_deref().unwrap_or_default();
         let is_meant =
@@ -209,21 +191,17 @@ impl Deletion<'_> {
         if let Some(why) = self.definition().hooks.forbids_delete(&object) {
             return Err(Failure::forbidden(&resource, name, &why));
         }
-        Ok((head, object))
+        Ok(StoredObject { head: Arc::clone(head), object })
     }
 
-    /// Follows webhooks: local validating admission and the transaction.
-    fn after_remote(
+    /// The transaction, or the result if nothing changes.
+    fn proposal(
         &self,
         key: &Key,
-        head: &Arc<Entry>,
-        object: Document,
+        found: StoredObject,
+        effects: Effects,
     ) -> Result<Proposal<Deleted>, Failure> {
-        let mut effects = Effects::default();
-        if !self.is_admitted {
-            let attributes = self.attributes(Some(&object));
-            self.registry.admission().validate(&attributes, None, &mut effects)?;
-        }
+        let StoredObject { head, object } = found;
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
         let (write, reply): (Write, MakeReply) = match self.effect(&object) {
@@ -256,7 +234,7 @@ impl Deletion<'_> {
                     Some(ids)
                         if is_plain && last.annotation(INITIAL_TRACE_ID).is_some() == initial =>
                     {
-                        match codec::with_ids(served, head, ids) {
+                        match codec::with_ids(served, &head, ids) {
                             Some(put) => Some(put),
                             None => Some(self.put(key, &last, Some(ids))?),
                         }
@@ -396,6 +374,69 @@ impl Deletion<'_> {
                 [first == Some(ORPHAN) || orphans, first == Some(FOREGROUND)]
             }
         }
+    }
+}
+
+impl WriteSteps for Deletion<'_> {
+    type Draft = StoredObject;
+    type Reply = Deleted;
+
+    fn target(&self) -> &Target {
+        self.target
+    }
+
+    /// A deletion changes only metadata: it works on the stored version.
+    async fn shown(&self, head: &Arc<Entry>) -> Result<Arc<Entry>, Failure> {
+        Ok(Arc::clone(head))
+    }
+
+    /// A deletion has no body to mutate.
+    fn mutate(&self, _draft: &mut StoredObject) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn mutate_remote(&self, _draft: &mut StoredObject) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn complete(
+        &self,
+        _draft: &mut StoredObject,
+        _head: Option<&Arc<Entry>>,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn validate_remote(&self, draft: &mut StoredObject) -> Result<(), Failure> {
+        let attributes = self.attributes(Some(&draft.object));
+        self.registry.admission().validate_remote(attributes, None).await
+    }
+
+    async fn convert(
+        &self,
+        _draft: &mut StoredObject,
+        _shown: Option<&Arc<Entry>>,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn validate(&self, draft: &StoredObject) -> Result<Effects, Failure> {
+        let mut effects = Effects::default();
+        if !self.is_admitted {
+            let attributes = self.attributes(Some(&draft.object));
+            self.registry.admission().validate(&attributes, None, &mut effects)?;
+        }
+        Ok(effects)
+    }
+
+    fn propose(
+        &self,
+        key: &Key,
+        _head: Option<&Arc<Entry>>,
+        draft: StoredObject,
+        effects: Effects,
+    ) -> Result<Proposal<Deleted>, Failure> {
+        self.proposal(key, draft, effects)
     }
 }
 

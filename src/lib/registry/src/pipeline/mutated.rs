@@ -17,7 +17,7 @@ const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
 impl WriteOp<'_> {
     /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
     /// create.
-    pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+    pub(super) async fn call_mutating_webhooks(&self, draft: &mut Draft) -> Result<(), Failure> {
         if let Some(computed) = &self.projection {
             return self.mutate_projected(&**computed, draft).await;
         }

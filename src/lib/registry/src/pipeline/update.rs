@@ -1,11 +1,9 @@
 //! PUT and PATCH of an object or subresource. Both may create the object if the kind or an apply
 //! allows it.
 
-use super::options::{check_patch, check_write};
 use super::patching::UpdateInput;
-use super::turn::Proposal;
 use super::write_op::{Draft, WriteOp, WriteVerb, version_number};
-use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
+use super::{Body, Object, Patch, Registry, Written, key, view};
 use crate::admission::Operation;
 use crate::catalog::ComputedResource;
 use crate::context::{RequestContext, Target};
@@ -13,14 +11,12 @@ use crate::failure::modified;
 use crate::ids::keep_ids;
 use crate::meta;
 use crate::offload::{give_way, leave_worker};
+use crate::options::{WriteOptions, check_patch, check_write};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
-use ferrokube_storage::{Entry, Key};
+use ferrokube_storage::Entry;
 use std::sync::Arc;
-
-/// Attempts of a write with webhooks on an object that keeps changing.
-const REMOTE_ATTEMPTS: usize = 5;
 
 impl Registry {
     /// PUT.
@@ -106,61 +102,14 @@ impl WriteOp<'_> {
             &[Operation::Update]
         };
         let remote = self.is_remote(operations);
+        let draft = |shown: Option<&Arc<Entry>>| self.draft(shown, &input);
         let written = if remote || self.registry.converts(self.target) {
-            let written = self.run_remote(&input, remote).await?;
+            let written = self.registry.write_outside_turn(self, remote, draft).await?;
             self.registry.written_in_version(&self.target.served, written).await?
         } else {
-            let attempt = |key: &Key, head: Option<&Arc<Entry>>| self.attempt(key, head, &input);
-            self.registry.in_turn(self.target, bytes, attempt).await?
+            self.registry.write_in_turn(self, bytes, draft).await?
         };
         self.show(written)
-    }
-
-    /// Computes on one head, within its turn.
-    fn attempt(
-        &self,
-        key: &Key,
-        head: Option<&Arc<Entry>>,
-        input: &UpdateInput,
-    ) -> Result<Proposal<Written>, Failure> {
-        let mut draft = self.draft(head, input)?;
-        give_way();
-        self.before_remote(&mut draft)?;
-        give_way();
-        self.after_remote(&mut draft, head)?;
-        give_way();
-        // Not after this: others may change what the effects guard.
-        let effects = self.validate(&draft)?;
-        self.propose(key, head, &draft, effects)
-    }
-
-    /// Runs outside the turn, on the durable head, and restarts if it changes. `remote`: with
-    /// webhooks of admission; else only the conversion webhook is called.
-    async fn run_remote(&self, input: &UpdateInput, remote: bool) -> Result<Written, Failure> {
-        let name = self.target.name.as_deref().unwrap_or_default();
-        let key = key(self.target, name)?;
-        for _ in 0..REMOTE_ATTEMPTS {
-            let head = self.registry.settled_head(&key).await?;
-            self.registry.leave_if_long(self.target, head.as_ref()).await;
-            let shown = match &head {
-                Some(head) => Some(
-                    self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?,
-                ),
-                None => None,
-            };
-            // Conversion may have made it larger.
-            self.registry.leave_if_long(self.target, shown.as_ref()).await;
-            let mut draft =
-                self.admitted(|| self.draft(shown.as_ref(), input), head.as_ref(), remote).await?;
-            self.convert(&mut draft, shown.as_ref()).await?;
-            let effects = self.validate(&draft)?;
-            let proposal = self.propose(&key, head.as_ref(), &draft, effects)?;
-            drop(draft);
-            if let Some(written) = self.registry.commit(self.target, proposal).await? {
-                return Ok(written);
-            }
-        }
-        Err(modified(&self.target.served, name))
     }
 
     fn may_create(&self, input: &UpdateInput) -> bool {

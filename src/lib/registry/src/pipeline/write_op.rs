@@ -1,7 +1,8 @@
 //! A create or update: the steps that both share. Local steps are synchronous and short.
 
+use super::order::WriteSteps;
 use super::turn::Proposal;
-use super::{Object, Registry, WriteOptions, Written};
+use super::{Object, Registry, Written};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::catalog::{ComputedResource, Served};
 use crate::codec;
@@ -13,6 +14,7 @@ use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
 use crate::offload::give_way;
+use crate::options::WriteOptions;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
@@ -129,7 +131,7 @@ impl<'a> WriteOp<'a> {
         &self.target.served.definition
     }
 
-    /// What admission sees of the write.
+    /// Attributes of the write for admission.
     pub(super) fn attributes<'b>(
         &'b self,
         target: &'b Target,
@@ -213,104 +215,6 @@ impl<'a> WriteOp<'a> {
             object,
             &self.manager(apply::ManagerOperation::Update),
         );
-    }
-
-    /// Calls the conversion webhook if the request's version is not the stored one. While it runs,
-    /// only the object's bytes are in memory of the draft; `old` is parsed again from `shown`.
-    pub(super) async fn convert(
-        &self,
-        draft: &mut Draft,
-        shown: Option<&Arc<Entry>>,
-    ) -> Result<(), Failure> {
-        let served = &self.target.served;
-        let Some(converter) = served.converter() else { return Ok(()) };
-        draft.show_ids();
-        if served.version == served.definition.storage_version {
-            return Ok(());
-        }
-        let bytes = Bytes::from(json::to_vec(&std::mem::take(&mut draft.object).into_value()));
-        draft.old = None;
-        draft.stored = Some(self.registry.stored_form(served, converter, bytes.clone()).await?);
-        let read = json::read(&bytes).map_err(|error| {
-            Failure::internal(format!("an object cannot be read again: {error}"))
-        })?;
-        draft.object = read.document;
-        draft.old = shown.map(|shown| codec::view(shown, served));
-        Ok(())
-    }
-
-    /// Runs the steps outside the turn, up to the commit. `remote`: with webhooks of admission.
-    pub(super) async fn admitted(
-        &self,
-        draft: impl FnOnce() -> Result<Draft, Failure> + Send,
-        head: Option<&Arc<Entry>>,
-        remote: bool,
-    ) -> Result<Draft, Failure> {
-        let mut draft = self.registry.timed(self.target, || {
-            let mut draft = draft()?;
-            self.before_remote(&mut draft)?;
-            Ok::<_, Failure>(draft)
-        })?;
-        if remote {
-            self.mutate_remote(&mut draft).await?;
-        }
-        self.registry.timed(self.target, || self.after_remote(&mut draft, head))?;
-        if remote {
-            self.validate_remote(&mut draft).await?;
-        }
-        Ok(draft)
-    }
-
-    /// Precedes mutating webhooks: local mutating admission.
-    pub(super) fn before_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
-        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        self.registry.admission().mutate(&attributes, &mut draft.object)
-    }
-
-    /// Follows mutating webhooks and precedes validating ones: the precondition of an update,
-    /// defaults again, ids, system fields, validation, warnings.
-    pub(super) fn after_remote(
-        &self,
-        draft: &mut Draft,
-        head: Option<&Arc<Entry>>,
-    ) -> Result<(), Failure> {
-        if let Some(head) = head {
-            self.check_version(&mut draft.object, head)?;
-        }
-        let version = self.target.served.version;
-        // A custom object that is written through its scale is not decoded.
-        if self.projection.is_none() {
-            self.definition().set_defaults(version, &mut draft.object);
-        }
-        meta::dedup_owners(&mut draft.object, meta::DedupPhase::Admitted, self.context);
-        meta::ensure_namespace(self.target, &mut draft.object)?;
-        let Draft { old, object, .. } = draft;
-        match old {
-            Some(old) => meta::keep_system_fields(old, object),
-            None => self.check_creatable(object)?,
-        }
-        self.keep_reset(old.as_ref(), object);
-        let change = self.change(old.as_ref());
-        give_way();
-        self.definition().prepare(version, &change, object);
-        meta::normalize(object);
-        meta::drop_empty_managed_fields(object);
-        self.count_generation(old.as_ref(), object);
-        // Only now is it known whether anything changes.
-        let attributes = self.attributes(
-            &draft.target,
-            if old.is_some() { Operation::Update } else { Operation::Create },
-            old.as_ref(),
-        );
-        let ids = self.registry.admission().stamp(&attributes, object);
-        give_way();
-        self.check(&change, object)?;
-        self.settle(object, draft.applied);
-        draft.ids = ids;
-        if self.options.dry_run {
-            draft.show_ids();
-        }
-        Ok(())
     }
 
     /// Brings a custom object into its stored form: no redundant fractions; nulls of an apply that
@@ -535,32 +439,6 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// Local validating admission, with effects for the same transaction.
-    pub(super) fn validate(&self, draft: &Draft) -> Result<Effects, Failure> {
-        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        let mut effects = Effects::default();
-        self.registry.admission().validate(&attributes, Some(&draft.object), &mut effects)?;
-        Ok(effects)
-    }
-
-    /// Validating webhooks.
-    async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
-        draft.show_ids();
-        let (old, object) = (draft.old.as_ref(), &draft.object);
-        let Some(computed) = &self.projection else {
-            let attributes = self.attributes(&draft.target, draft.operation(), old);
-            return self.registry.admission().validate_remote(attributes, Some(object)).await;
-        };
-        let shown = |object: &Document| -> Result<Document, Failure> {
-            let mut shown = computed.project_written(self.target, object)?;
-            shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
-            Ok(shown)
-        };
-        let (old, object) = (old.map(shown).transpose()?, shown(object)?);
-        let attributes = self.attributes(&draft.target, draft.operation(), old.as_ref());
-        self.registry.admission().validate_remote(attributes, Some(&object)).await
-    }
-
     /// Precondition of an update: 409 for another revision, 500 for a version that is not a number
     /// (as kube-apiserver), 422 if the kind requires one.
     fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
@@ -589,7 +467,7 @@ impl<'a> WriteOp<'a> {
     }
 
     /// The transaction of a complete draft, or the result if nothing changes.
-    pub(super) fn propose(
+    pub(super) fn proposal(
         &self,
         key: &Key,
         head: Option<&Arc<Entry>>,
@@ -702,6 +580,123 @@ impl<'a> WriteOp<'a> {
             && meta::finalizers(object).next().is_none()
             && meta::grace_seconds(old).unwrap_or(0) == 0
             && !self.definition().hooks.has_pending_finalizers(object)
+    }
+}
+
+impl WriteSteps for WriteOp<'_> {
+    type Draft = Draft;
+    type Reply = Written;
+
+    fn target(&self) -> &Target {
+        self.target
+    }
+
+    async fn shown(&self, head: &Arc<Entry>) -> Result<Arc<Entry>, Failure> {
+        self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await
+    }
+
+    fn mutate(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        self.registry.admission().mutate(&attributes, &mut draft.object)
+    }
+
+    async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        self.call_mutating_webhooks(draft).await
+    }
+
+    /// The precondition of an update, defaults again, ids, system fields, validation, warnings.
+    fn complete(&self, draft: &mut Draft, head: Option<&Arc<Entry>>) -> Result<(), Failure> {
+        if let Some(head) = head {
+            self.check_version(&mut draft.object, head)?;
+        }
+        let version = self.target.served.version;
+        // A custom object that is written through its scale is not decoded.
+        if self.projection.is_none() {
+            self.definition().set_defaults(version, &mut draft.object);
+        }
+        meta::dedup_owners(&mut draft.object, meta::DedupPhase::Admitted, self.context);
+        meta::ensure_namespace(self.target, &mut draft.object)?;
+        let Draft { old, object, .. } = draft;
+        match old {
+            Some(old) => meta::keep_system_fields(old, object),
+            None => self.check_creatable(object)?,
+        }
+        self.keep_reset(old.as_ref(), object);
+        let change = self.change(old.as_ref());
+        give_way();
+        self.definition().prepare(version, &change, object);
+        meta::normalize(object);
+        meta::drop_empty_managed_fields(object);
+        self.count_generation(old.as_ref(), object);
+        // Only now is it known whether anything changes.
+        let attributes = self.attributes(
+            &draft.target,
+            if old.is_some() { Operation::Update } else { Operation::Create },
+            old.as_ref(),
+        );
+        let ids = self.registry.admission().stamp(&attributes, object);
+        give_way();
+        self.check(&change, object)?;
+        self.settle(object, draft.applied);
+        draft.ids = ids;
+        if self.options.dry_run {
+            draft.show_ids();
+        }
+        Ok(())
+    }
+
+    async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        draft.show_ids();
+        let (old, object) = (draft.old.as_ref(), &draft.object);
+        let Some(computed) = &self.projection else {
+            let attributes = self.attributes(&draft.target, draft.operation(), old);
+            return self.registry.admission().validate_remote(attributes, Some(object)).await;
+        };
+        let shown = |object: &Document| -> Result<Document, Failure> {
+            let mut shown = computed.project_written(self.target, object)?;
+            shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
+            Ok(shown)
+        };
+        let (old, object) = (old.map(shown).transpose()?, shown(object)?);
+        let attributes = self.attributes(&draft.target, draft.operation(), old.as_ref());
+        self.registry.admission().validate_remote(attributes, Some(&object)).await
+    }
+
+    /// While the webhook runs, only the object's bytes are in memory of the draft; `old` is parsed
+    /// again from `shown`.
+    async fn convert(&self, draft: &mut Draft, shown: Option<&Arc<Entry>>) -> Result<(), Failure> {
+        let served = &self.target.served;
+        let Some(converter) = served.converter() else { return Ok(()) };
+        draft.show_ids();
+        if served.version == served.definition.storage_version {
+            return Ok(());
+        }
+        let bytes = Bytes::from(json::to_vec(&std::mem::take(&mut draft.object).into_value()));
+        draft.old = None;
+        draft.stored = Some(self.registry.stored_form(served, converter, bytes.clone()).await?);
+        let read = json::read(&bytes).map_err(|error| {
+            Failure::internal(format!("an object cannot be read again: {error}"))
+        })?;
+        draft.object = read.document;
+        draft.old = shown.map(|shown| codec::view(shown, served));
+        Ok(())
+    }
+
+    fn validate(&self, draft: &Draft) -> Result<Effects, Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        let mut effects = Effects::default();
+        self.registry.admission().validate(&attributes, Some(&draft.object), &mut effects)?;
+        Ok(effects)
+    }
+
+    fn propose(
+        &self,
+        key: &Key,
+        head: Option<&Arc<Entry>>,
+        draft: Draft,
+        effects: Effects,
+    ) -> Result<Proposal<Written>, Failure> {
+        self.proposal(key, head, &draft, effects)
     }
 }
 

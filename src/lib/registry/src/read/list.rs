@@ -27,7 +27,7 @@ pub struct Listing<'a> {
     start: ListStart,
 }
 
-/// Where a page starts.
+/// Start of a page.
 struct ListStart {
     /// `None`: the current state when the page is made.
     snapshot: Option<Snapshot>,

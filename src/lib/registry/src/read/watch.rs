@@ -231,7 +231,7 @@ fn interruption(
     })
 }
 
-/// What a live watch woke up for.
+/// Cause of a live watch's wake-up.
 enum Wake {
     Events(Result<Vec<Event>, WatchError>),
     BookmarkDue,
