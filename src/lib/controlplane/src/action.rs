@@ -94,11 +94,11 @@ impl PathPart {
 /// A verb on a resource, as authorization names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Of an object or subresource.
+    /// GET of an object or subresource.
     Get,
-    /// Of a collection, possibly of one name in it.
+    /// GET of a collection, possibly of one name in it.
     List,
-    /// Of a collection; of one object by `/watch/`.
+    /// Watch of a collection; of one object by `/watch/`.
     Watch,
     /// In a collection, or of a subresource such as `token`.
     Create,
@@ -106,7 +106,7 @@ pub(crate) enum Verb {
     Update,
     /// PATCH of any type, apply included.
     Patch,
-    /// Of an object.
+    /// DELETE of an object.
     Delete,
     DeleteCollection,
     /// The removed `/proxy/` prefix: authorized, never served.
@@ -160,7 +160,7 @@ impl Verb {
     }
 }
 
-/// How deep a path goes below its resource.
+/// Depth of a path below its resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// `/pods`

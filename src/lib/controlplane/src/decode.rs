@@ -2,7 +2,7 @@
 
 use crate::body::BodyReader;
 use crate::exchange::Request;
-use crate::negotiate::{Form, body_form as form_of};
+use crate::negotiate::{Form, MediaTypeError, body_form as form_of};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
@@ -29,26 +29,6 @@ const DELETE_OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions
 /// 415 if unsupported.
 pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, Failure> {
     form_of(request.header(CONTENT_TYPE), served.version().message.is_some())
-}
-
-/// Reads the body. If decoding it may take long, the task continues off the workers.
-pub(crate) async fn read_body(
-    flow: &Flow,
-    request: &mut Request<'_>,
-    form: Form,
-) -> Result<Bytes, Failure> {
-    let bytes = take_body(flow, request, form).await?;
-    let is_long = match form {
-        Form::Json => is_costly(&bytes),
-        // Most applies are JSON; others leave the worker when they are read.
-        Form::Yaml if bytes.first() == Some(&b'{') => is_costly(&bytes),
-        Form::Yaml => bytes.len() > YAML_BYTES,
-        Form::Protobuf => bytes.len() > ENCODED_BYTES,
-    };
-    if is_long {
-        leave_worker_or_reject(request.caller_number()).await?;
-    }
-    Ok(bytes)
 }
 
 /// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
@@ -246,7 +226,10 @@ pub(crate) enum PatchKind {
 ///
 /// # Errors
 /// 415 if unknown, or a strategic merge of a custom resource.
-pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<PatchKind, Failure> {
+pub(crate) fn patch_kind(
+    request: &Request<'_>,
+    served: &Served,
+) -> Result<PatchKind, MediaTypeError> {
     // Compared exactly, like kube-apiserver.
     match request.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
@@ -258,12 +241,14 @@ pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<Patch
         _ => {
             // The router rejects it for a native kind, the handler for a custom one.
             Err(match served.definition.dialect.routes_itself() {
-                true => Failure::new(
+                true => MediaTypeError::Handler(Failure::new(
                     Reason::UnsupportedMediaType,
                     "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                )),
+                false => MediaTypeError::Router(
+                    Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+                        .with_details(Details::default()),
                 ),
-                false => Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
-                    .with_details(Details::default()),
             })
         }
     }
@@ -392,19 +377,19 @@ const MAX_FINDINGS: usize = 20;
 
 /// Reads the body of a request, then reserves memory for decoding it, then takes the request's
 /// seat: in this order, so that no request holds a seat while it waits for its client or for
-/// memory.
+/// memory. Leaves the worker if counting or decoding the body may take long.
 ///
 /// # Errors
 /// As [`BodyReader::read`]; 413 if decoding would take too much, 429 while others hold too much.
-pub(crate) async fn take_body(
+pub(crate) async fn read_body(
     flow: &Flow,
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = request.take_body() {
-        let intake = BodyReader { flow, class: request.class(), limit: flow.limits().body_bytes };
-        let (read, held) = intake.read(body).await?;
+        let reader = BodyReader { flow, class: request.class(), limit: flow.limits().body_bytes };
+        let (read, held) = reader.read(body).await?;
         hold_body(held);
         bytes = read;
         if bytes.len() > UNCOUNTED_BODY {
@@ -415,7 +400,21 @@ pub(crate) async fn take_body(
         }
     }
     flow.take_seat(&request.user().name).await?;
+    if decodes_long(form, &bytes) {
+        leave_worker_or_reject(request.caller_number()).await?;
+    }
     Ok(bytes)
+}
+
+/// Whether decoding a body may take long.
+fn decodes_long(form: Form, bytes: &Bytes) -> bool {
+    match form {
+        Form::Json => is_costly(bytes),
+        // Most applies are JSON; others leave the worker when they are read.
+        Form::Yaml if bytes.first() == Some(&b'{') => is_costly(bytes),
+        Form::Yaml => bytes.len() > YAML_BYTES,
+        Form::Protobuf => bytes.len() > ENCODED_BYTES,
+    }
 }
 
 /// Bodies up to this length are counted on the worker: up to 0.2 ms.

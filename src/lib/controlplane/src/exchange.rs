@@ -144,7 +144,7 @@ impl Request<'_> {
         self.authenticated.context.as_ref().expect("the initial trace filter set it")
     }
 
-    /// What its response is negotiated by.
+    /// Headers and options for negotiation.
     pub(crate) fn asked(&self) -> Asked<'_> {
         Asked { action: &self.incoming.action, headers: &self.incoming.head.headers }
     }

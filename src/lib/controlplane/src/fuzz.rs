@@ -2,7 +2,7 @@
 
 use crate::action::{Action, Refusal, WriteKind, parse_duration};
 use crate::compress;
-use crate::negotiate::{Form, Offer, RouterTypes, Views, negotiate};
+use crate::negotiate::{Form, MediaTypeError, Offer, RouterTypes, Views, negotiate};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json::read;
 use ferrokube_apimachinery::jsonpath::{JsonPath, MAX_NODES};
@@ -136,7 +136,11 @@ fn accept_headers_get_what_is_offered() {
 /// Whether negotiation without protobuf is rejected with 406.
 fn outcome_is_refusal(text: &str) -> bool {
     negotiate(text, Offer { protobuf: false, views: Views::None, router: RouterTypes::Objects })
-        .is_err_and(|failure| failure.code == 406)
+        .is_err_and(|error| match error {
+            MediaTypeError::Router(failure) | MediaTypeError::Handler(failure) => {
+                failure.code == 406
+            }
+        })
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Health {
     started: AtomicBool,
     stopping: AtomicBool,
     steps: Mutex<Vec<StepState>>,
-    /// Of [`POST_START_HOOKS`].
+    /// Names of [`POST_START_HOOKS`].
     hooks: Vec<&'static str>,
 }
 

@@ -234,7 +234,7 @@ impl Metrics {
         );
         registry.register(
             "ferrokube_request_bytes",
-            "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks, for lists and for large heads",
+            "Bytes held for request bodies, decoded bodies (estimated), calls of webhooks, lists and large heads",
             self.request_bytes.clone(),
         );
         registry.register(

@@ -1,6 +1,7 @@
 //! Content negotiation: form and view of the response, and the form of the body.
 
 use crate::action::Action;
+use crate::rejection::Rejection;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use http::header::{ACCEPT, HeaderMap, HeaderName, USER_AGENT};
 
@@ -41,7 +42,7 @@ pub(crate) enum View {
     Discovery,
 }
 
-/// What an endpoint can return.
+/// Forms and views of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     /// Whether there is a protobuf form.
@@ -132,7 +133,24 @@ struct Clause<'a> {
     quality: f32,
 }
 
-/// What a response is negotiated by.
+/// 406 or 415: no form of the response, or of the body, is supported.
+#[derive(Debug, PartialEq)]
+pub(crate) enum MediaTypeError {
+    /// kube-apiserver's router rejects the request: no handler sees it.
+    Router(Failure),
+    Handler(Failure),
+}
+
+impl From<MediaTypeError> for Rejection {
+    fn from(error: MediaTypeError) -> Self {
+        match error {
+            MediaTypeError::Router(failure) => Self::Unrouted(Box::new(failure)),
+            MediaTypeError::Handler(failure) => failure.into(),
+        }
+    }
+}
+
+/// Headers and options for negotiation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) action: &'a Action,
@@ -146,7 +164,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Negotiates form and view, with `?pretty`.
-    pub(crate) fn accepted(self, offer: Offer) -> Result<Accepted, Failure> {
+    pub(crate) fn accepted(self, offer: Offer) -> Result<Accepted, MediaTypeError> {
         let mut accepted = negotiate(self.header(ACCEPT), offer)?;
         if accepted.form == Form::Json {
             accepted.pretty |=
@@ -160,7 +178,7 @@ impl<'a> Asked<'a> {
 ///
 /// # Errors
 /// 406 if there is none.
-pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure> {
+pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, MediaTypeError> {
     match accept {
         "" | "application/json" | "*/*" => return Ok(Accepted::JSON),
         "application/vnd.kubernetes.protobuf" if offer.protobuf => {
@@ -225,7 +243,7 @@ pub(crate) fn media_types(accept: &str) -> impl Iterator<Item = (&str, &str)> {
     clauses(accept).into_iter().map(|clause| (clause.kind, clause.subtype))
 }
 
-fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
+fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> MediaTypeError {
     const STREAMS: &str =
         ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
     let routed = |clause: &Clause<'_>| {
@@ -237,7 +255,7 @@ fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
     if offer.router != RouterTypes::None && !clauses.iter().any(routed) {
         let streams = if offer.router == RouterTypes::Streams { STREAMS } else { "" };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        return not_routed(&format!("{known}{streams}"));
+        return MediaTypeError::Router(not_routed(&format!("{known}{streams}")));
     }
     // kube-apiserver names protobuf for custom objects, too.
     let protobuf = if offer.protobuf || offer.views != Views::None {
@@ -245,12 +263,10 @@ fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
     } else {
         ""
     };
-    Failure::new(
-        Reason::NotAcceptable,
-        format!(
-            "only the following media types are accepted: application/json, application/yaml{protobuf}"
-        ),
-    )
+    let message = format!(
+        "only the following media types are accepted: application/json, application/yaml{protobuf}"
+    );
+    MediaTypeError::Handler(Failure::new(Reason::NotAcceptable, message))
 }
 
 fn parse_clause(text: &str) -> Option<Clause<'_>> {
@@ -483,20 +499,25 @@ mod tests {
         let refused = |accept: &str, views, router| {
             negotiate(accept, Offer { protobuf: true, views, router }).unwrap_err()
         };
+        let routers = |error| match error {
+            MediaTypeError::Router(failure) => failure,
+            MediaTypeError::Handler(failure) => panic!("the handler's: {failure:?}"),
+        };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        let router = refused("text/html", Views::Single, RouterTypes::Objects);
+        let router = routers(refused("text/html", Views::Single, RouterTypes::Objects));
         assert_eq!((router.code, router.details.is_some()), (406, true));
         assert_eq!(
             router.message,
             format!("406: Not Acceptable\n\nAvailable representations: {known}")
         );
         assert!(
-            refused("text/html", Views::List, RouterTypes::Streams)
+            routers(refused("text/html", Views::List, RouterTypes::Streams))
                 .message
                 .ends_with(";stream=watch")
         );
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let handler = refused(table, Views::Untabled, RouterTypes::Objects);
+        let refusal = refused(table, Views::Untabled, RouterTypes::Objects);
+        let MediaTypeError::Handler(handler) = refusal else { panic!("{refusal:?}") };
         assert_eq!(
             (handler.message.as_str(), handler.details),
             (format!("only the following media types are accepted: {known}").as_str(), None)

@@ -19,7 +19,7 @@ use ferrokube_serve::Response;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderName, USER_AGENT};
 use std::sync::Arc;
 
-/// What serves non-resource paths.
+/// State of non-resource paths.
 pub(crate) struct PathApi {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) openapi: OpenApi,

@@ -11,6 +11,8 @@ pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 pub(crate) enum Rejection {
     /// Encoded as a `Status` in a form that the client accepts.
     Failure(Box<Failure>),
+    /// The same, by kube-apiserver's router: no handler has seen the request.
+    Unrouted(Box<Failure>),
     /// A response that is not a `Status`.
     Response(Box<Response>),
 }

@@ -43,21 +43,10 @@ pub(crate) async fn handle(
         run(api, request, &target, action.verb())
     };
     let answer = api.registry.offload().run(caller, run).await;
-    if let Err(rejection) = &answer
-        && !target.served.definition.dialect.routes_itself()
-        && is_of_router(rejection)
-    {
-        // Nothing has handled the request.
+    if let Err(Rejection::Unrouted(_)) = &answer {
         request.context().take_warnings();
     }
     answer
-}
-
-/// Whether kube-apiserver's router rejects the media types of a request itself.
-fn is_of_router(rejection: &Rejection) -> bool {
-    let Rejection::Failure(failure) = rejection else { return false };
-    failure.message.starts_with("406: Not Acceptable")
-        || failure.message.starts_with("415: Unsupported Media Type")
 }
 
 /// A resource that is not served: a `Status` in a native group, else plain 404.

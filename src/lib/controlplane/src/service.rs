@@ -70,7 +70,7 @@ impl ServerState {
         match outcome {
             Ok(response) => response,
             Err(Rejection::Response(response)) => *response,
-            Err(Rejection::Failure(failure)) => {
+            Err(Rejection::Failure(failure) | Rejection::Unrouted(failure)) => {
                 if failure.reason == Some(Reason::InternalError) {
                     ferrokube_trace::in_scope(&exchange.incoming.trace, || {
                         tracing::error!(

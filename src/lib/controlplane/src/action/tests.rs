@@ -134,7 +134,7 @@ fn fault_50_only_the_action_parses_the_query() {
 }
 
 #[test]
-fn what_was_authorized_is_what_is_listed() {
+fn the_authorized_name_is_the_listed_one() {
     let action = parse(
         "GET",
         "/api/v1/pods?fieldSelector=metadata.name%3Dp,spec.x%3Dy&labelSelector=a&limit=5&watch=0",

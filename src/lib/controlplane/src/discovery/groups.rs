@@ -28,7 +28,7 @@ pub(crate) struct ServedVersion {
     pub(crate) resources: Vec<Resource>,
     /// If another server serves it.
     pub(crate) aggregated: Option<AggregatedVersion>,
-    /// Of its group, and of it in its group.
+    /// Priority of its group, and of the version in it.
     priority: ApiPriority,
 }
 
@@ -69,7 +69,7 @@ impl Resource {
 
 /// The group of APIServices comes first.
 const FIRST: &str = "apiregistration.k8s.io";
-/// Of bundled group versions without an APIService.
+/// Priority of bundled group versions without an APIService.
 const OTHER_PRIORITY: ApiPriority = ApiPriority { group: 15_000, version: 1 };
 
 /// Groups and versions by priority, then name and age; resources by name.

@@ -37,7 +37,7 @@ pub(crate) struct Discovery {
 }
 
 struct CachedDiscovery {
-    /// Of the catalog, and of the aggregated servers.
+    /// Change numbers of the catalog and of the aggregated servers.
     change: (u64, u64),
     groups: Vec<Group>,
     aggregated: Mutex<Aggregated>,

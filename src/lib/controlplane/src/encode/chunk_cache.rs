@@ -81,7 +81,7 @@ impl ChunkScope {
 pub(crate) struct EncodedChunk {
     /// What is sent; Table rows have gaps for ages.
     rows: Rows,
-    /// Of the uncompressed bytes; of compressed items only.
+    /// Checksum of the uncompressed bytes; only for compressed items.
     sum: GzipSum,
 }
 

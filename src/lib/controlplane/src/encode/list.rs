@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use std::vec::IntoIter;
 
-/// How an item is cut out of its entry.
+/// Part of an entry that is an item.
 #[derive(Clone, Copy, Debug)]
 enum ItemCut {
     /// Without kind and apiVersion.
@@ -58,13 +58,13 @@ pub(super) fn list_meta(page: &ListPage) -> String {
     text
 }
 
-/// How a client wants a list.
+/// The requested form of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct ListFormat {
     pub(crate) accepted: Accepted,
-    /// What the rows of a Table carry.
+    /// Objects in the rows of a Table.
     pub(crate) include: Include,
-    /// What ages in a Table are relative to.
+    /// Base of the ages in a Table.
     pub(crate) now: SystemTime,
 }
 

@@ -12,7 +12,7 @@ fn layout(entry: &Entry) -> Layout {
 /// A view as JSON: a slice of the stored bytes between constants.
 pub(crate) struct ItemSlice {
     pub(crate) head: &'static [u8],
-    /// Of the entry's bytes.
+    /// Range in the entry's bytes.
     pub(crate) part: Range<usize>,
     pub(crate) tail: &'static [u8],
 }

@@ -43,7 +43,7 @@ const MAX_SCANNED_BYTES: usize = 256 * 1024;
 /// Initial capacity for a short Table.
 const FEW_ROWS_BYTES: usize = 8 * 1024;
 
-/// What a row carries next to its cells.
+/// Object in a row, next to its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Include {
     /// `null`

@@ -28,9 +28,9 @@ impl ByteOwner for Bytes {
 }
 
 enum Slice {
-    /// Of the copied bytes.
+    /// A range of the copied bytes.
     Copied(Range<usize>),
-    /// Of an owner's bytes.
+    /// A range of an owner's bytes.
     Referenced(usize, Range<usize>),
 }
 

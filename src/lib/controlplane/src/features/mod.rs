@@ -154,7 +154,7 @@ impl FeatureFlow {
         let is_permitted = facts.desired && state.is_some_and(FeatureState::permits_use);
         let is_central = self.gates.get(feature).is_some_and(|gate| gate.is_central());
         if is_central && self.gates.follow(feature, is_permitted) {
-            tracing::info!(k8s.name = feature, enabled = is_permitted, "feature gate follows");
+            tracing::info!(k8s.name = feature, enabled = is_permitted, "feature gate changed");
         }
         let open_for = if is_permitted { self.leases.permitted() } else { Duration::ZERO };
         for guard in guards(&self.registry, feature) {

@@ -8,7 +8,7 @@ use ferrokube_features::{FeatureTask, Gates, KubernetesVersion};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-/// What a server knows of a feature.
+/// A server's facts about a feature.
 pub(super) struct FeatureFacts {
     pub(super) name: String,
     /// `None`: this version does not have it.

@@ -276,7 +276,7 @@ fn summary(found: &[FoundObject], why: String) -> RemainingObjects {
 }
 
 impl RemainingObjects {
-    /// Of a function, which says why, and not where.
+    /// Error of a function, which says why, and not where.
     pub(super) fn unknown(why: &str) -> Self {
         let why = ferrokube_apimachinery::field::cut(why.to_owned(), 512);
         Self { why, ..Self::default() }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_told_with_examples() {
+    fn remaining_objects_are_reported_with_examples() {
         let remaining = RemainingObjects {
             count: 2,
             examples: vec!["leases.coordination.k8s.io/a in default".to_owned()],

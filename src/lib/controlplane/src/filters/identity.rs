@@ -18,14 +18,14 @@ const IMPERSONATE_USER: &str = "impersonate-user";
 /// Max headers handed to a front proxy authenticator.
 const MAX_VALUES: usize = 1000;
 
-/// How callers are identified.
+/// Authentication of callers.
 pub(crate) struct Authentication {
     pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
     /// Whether requests without credentials run as [`ANONYMOUS`].
     pub(crate) anonymous: bool,
 }
 
-/// What callers may do, and as whom.
+/// Rights of callers, and impersonation.
 pub(crate) struct Authorization {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) impersonation: ImpersonationModes,

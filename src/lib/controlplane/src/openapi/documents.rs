@@ -32,7 +32,7 @@ pub(super) fn key(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// What all documents refer to.
+/// Definitions that all documents refer to.
 pub(super) struct Machinery {
     pub(super) schemas: SchemaSource,
     /// Groups and versions of the bundled kinds, sorted.

@@ -48,7 +48,7 @@ pub(crate) struct OpenApi {
     made: AtomicU64,
 }
 
-/// What the documents are made of.
+/// Sources of the documents.
 pub(crate) struct OpenApiSources {
     pub(crate) schemas: SchemaSource,
     pub(crate) catalog: Arc<Catalog>,

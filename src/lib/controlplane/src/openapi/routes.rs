@@ -13,7 +13,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const ANY: &[&str] = &["*/*"];
 const TEXTS: &[&str] = &[JSON, YAML];
 pub(super) const ALL: &[&str] = &[JSON, YAML, PROTOBUF];
-/// Of requests that may be a watch.
+/// Media types of requests that may be a watch.
 const STREAMS: &[&str] = &[
     JSON,
     YAML,
@@ -27,7 +27,7 @@ const PATCHES: &[&str] = &[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-/// Of custom resources.
+/// Media types of patches of custom resources.
 const UNTYPED_PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -101,7 +101,7 @@ pub(super) struct RequestBody {
     pub(super) required: bool,
 }
 
-/// What a body holds.
+/// Schema of the body of an operation.
 #[derive(Clone, Copy)]
 enum BodyKind {
     /// The object, or the kind of the subresource.
@@ -394,7 +394,7 @@ impl ResourcePath<'_> {
         }
     }
 
-    /// Of the subresource; custom resources name their own, also for their scale.
+    /// Kind of the subresource; custom resources name their own, also for their scale.
     fn kind(&self) -> GroupVersionKind {
         match self.subresource {
             Some(subresource) if !self.is_custom() => subresource.kind.clone(),

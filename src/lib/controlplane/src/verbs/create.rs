@@ -1,17 +1,15 @@
 //! POST.
 
-use super::respond::{check_response, offer, respond_written};
+use super::write::{WriteRequest, decode_object};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::Request;
-use crate::filters::audit_payload;
 use crate::negotiate::Views;
 use crate::rejection::Rejection;
 use crate::resource_api::ResourceApi;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::AuditLevel;
-use ferrokube_flow as flow;
 use ferrokube_registry::Target;
 use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
@@ -24,20 +22,14 @@ pub(crate) async fn create(
     // Kinds that can be created but not listed (reviews) have no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
     let views = if is_read { Views::Single } else { Views::Untabled };
-    let accepted = request.asked().accepted(offer(&target.served, views))?;
-    let shown = check_response(request, target, accepted, views);
+    let write = WriteRequest::negotiate(request, target, views)?;
     let form = decode::body_form(request, &target.served)?;
     let bytes = decode::read_body(&api.flow, request, form).await?;
-    let mut options = request.action.options().write(WriteKind::Create)?;
-    if shown.is_err() {
-        options.withhold();
-    }
-    let body = decode::object(api.encoder.messages(), target, form, &bytes).await?;
-    flow::shrink_tree(|| body.document.heap_bytes());
+    let options = write.options(request, WriteKind::Create)?;
+    let body = decode_object(api, request, target, form, bytes).await?;
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
         request.audit.name = body.document.name().into();
     }
-    audit_payload::request(request, form, bytes, &body.document);
     let written = match &target.name {
         Some(name) if target.subresource.is_empty() => {
             check_name(name, &body.document)?;
@@ -46,8 +38,7 @@ pub(crate) async fn create(
         }
         _ => api.registry.create(request.context(), target, body, &options).await?,
     };
-    shown?;
-    respond_written(api, request, target, &written, accepted).await
+    write.respond(api, request, target, &written).await
 }
 
 /// A POST to an object's path creates that object, since its name was authorized. (kube-apiserver

@@ -1,5 +1,5 @@
-//! One file per verb: decode options and body, call the registry once, encode the outcome
-//! (`respond.rs`).
+//! One file per verb: decode options and body (`write.rs`), call the registry once, encode the
+//! outcome (`respond.rs`).
 
 mod connect;
 mod create;
@@ -11,6 +11,7 @@ mod patch;
 pub(crate) mod respond;
 mod update;
 pub(crate) mod watch;
+mod write;
 
 pub(crate) use connect::connect;
 pub(crate) use create::create;

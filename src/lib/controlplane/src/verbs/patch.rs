@@ -1,7 +1,8 @@
 //! PATCH.
 
-use super::respond::{check_response, offer, respond_written, views};
+use super::respond::views;
 use super::update::forbid_create;
+use super::write::WriteRequest;
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::Request;
@@ -10,7 +11,7 @@ use crate::negotiate::Form;
 use crate::rejection::Rejection;
 use crate::resource_api::ResourceApi;
 use ferrokube_flow as flow;
-use ferrokube_registry::{Patch, Target, WriteOptions};
+use ferrokube_registry::{Patch, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn patch(
@@ -19,18 +20,14 @@ pub(crate) async fn patch(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(request, &target.served)?;
-    let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
-    let shown = check_response(request, target, accepted, views(target));
+    let write = WriteRequest::negotiate(request, target, views(target))?;
     let (write_kind, form) = if kind == decode::PatchKind::Apply {
         (WriteKind::Apply, Form::Yaml)
     } else {
         (WriteKind::Patch, Form::Json)
     };
     let bytes = decode::read_body(&api.flow, request, form).await?;
-    let mut options: WriteOptions = request.action.options().write(write_kind)?;
-    if shown.is_err() {
-        options.withhold();
-    }
+    let mut options = write.options(request, write_kind)?;
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(api, request);
     }
@@ -46,6 +43,5 @@ pub(crate) async fn patch(
         _ => request.audit.request = Some(bytes),
     }
     let written = api.registry.patch(request.context(), target, patch, &options).await?;
-    shown?;
-    respond_written(api, request, target, &written, accepted).await
+    write.respond(api, request, target, &written).await
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// trailing newline, which saves a frame.
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
-/// What a resource can be encoded to.
+/// Forms and views of a resource.
 pub(super) fn offer(served: &Served, views: Views) -> Offer {
     let router = if served.definition.dialect.routes_itself() {
         RouterTypes::None

@@ -38,7 +38,7 @@ const ADDED: &str = "ADDED";
 const MODIFIED: &str = "MODIFIED";
 const DELETED: &str = "DELETED";
 
-/// What the watches of all requests share.
+/// State shared by all watches.
 pub(crate) struct WatchService {
     registry: Registry,
     flow: Arc<Flow>,

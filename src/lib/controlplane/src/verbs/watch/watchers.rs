@@ -11,7 +11,7 @@ use http::{Uri, Version};
 
 /// Of all users together; of one no more than are left free for others.
 const USER_BYTES: usize = 96 << 20;
-/// Of all components of the cluster: nodes, the scheduler, controllers.
+/// Bound for all components of the cluster: nodes, the scheduler, controllers.
 const COMPONENT_BYTES: usize = 256 << 20;
 /// What a watch over HTTP/2 holds, measured with 8,000.
 const WATCH_BYTES: usize = 4 * 1024;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_keeps_counts() {
+    fn bytes_that_a_watch_holds_count() {
         let fixture = WatchFixture::new();
         let values: Vec<String> = (0..9_000).map(|at| format!("v{at:04}")).collect();
         let uri: Uri = format!("/api/v1/pods?watch=1&labelSelector=k+in+({})", values.join(","))
