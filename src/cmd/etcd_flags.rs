@@ -3,7 +3,7 @@
 use super::flags;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use ferrokube_etcd::{EtcdConfig, EtcdTls, MigratedEtcd, TlsSource};
+use ferrokube_etcd::{EtcdConfig, EtcdTls, EtcdTlsSource, MigratedEtcd};
 use ferrokube_pki::files;
 use ferrokube_server::DataDir;
 use ferrokube_server::registry::StorageMediaType;
@@ -100,7 +100,7 @@ impl EtcdFlags {
             places: PLACES,
             tls: read()?,
             tls_source: has_files.then(|| {
-                Arc::new(move || read().map_err(|error| format!("{error:#}"))) as TlsSource
+                Arc::new(move || read().map_err(|error| format!("{error:#}"))) as EtcdTlsSource
             }),
             compaction_interval: self.etcd_compaction_interval,
             remembered: Some(remembered),

@@ -36,7 +36,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Largest response: a page of the largest objects.
 const MAX_RESPONSE: usize = 2 << 30;
 
-/// Where etcd is, and how to use it.
+/// Endpoints and settings of etcd.
 #[derive(Clone)]
 pub struct EtcdConfig {
     /// URLs of the members' client ports.
@@ -49,14 +49,14 @@ pub struct EtcdConfig {
     pub tls: EtcdTls,
     /// Time between compactions; zero: none from here.
     pub compaction_interval: Duration,
-    /// Reads [`Self::tls`] again, once a second; `None`: it stays.
-    pub tls_source: Option<TlsSource>,
+    /// Source of [`Self::tls`], read once a second; `None`: it never changes.
+    pub tls_source: Option<EtcdTlsSource>,
     /// File in which the highest revision seen outlives the process; `None`: a restart forgets it.
     pub remembered: Option<PathBuf>,
 }
 
 /// Reads certificates. The error says why they cannot be used.
-pub type TlsSource = Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>;
+pub type EtcdTlsSource = Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>;
 
 /// Contents of PEM files.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub enum ConfigError {
 pub(crate) struct EtcdConnection {
     members: Vec<Member>,
     current: AtomicUsize,
-    /// Of the first reply; 0: none yet.
+    /// Cluster id of the first reply; 0: none yet.
     cluster: AtomicU64,
     /// Highest revision seen.
     seen: AtomicI64,

@@ -55,7 +55,7 @@ pub struct EtcdPage {
     pub next: Option<PageStart>,
 }
 
-/// Where a page starts.
+/// Key and revision at which a page starts.
 #[derive(Clone, Debug)]
 pub struct PageStart {
     key: Bytes,

@@ -35,7 +35,7 @@ mod renewal;
 mod shared;
 pub mod testing;
 
-pub use connection::{ConfigError, EtcdConfig, EtcdTls, TlsSource};
+pub use connection::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource};
 pub use engine::Etcd;
 pub use keys::{CreateOutcome, EtcdKeys, EtcdPage, EtcdValue, PageStart};
 pub use migrated::{MigratedEtcd, MigrationNote};

@@ -22,7 +22,7 @@ const UNFINISHED: &str = "unfinished, from ";
 /// Pause after a failed read of the note.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a migration notes in etcd.
+/// A note of a migration in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MigrationNote {
     /// It copies from there.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a server has seen of its etcd.
+/// State of etcd as a server has seen it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// Its id; 0: none yet.
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn the_written_revision_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("etcd-revision");
         assert_eq!(Remembered::read(&path).unwrap(), Remembered::default());

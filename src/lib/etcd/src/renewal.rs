@@ -1,7 +1,7 @@
 //! Certificates that are replaced while the server runs: new connections use the new ones, those
 //! that are there go on.
 
-use crate::connection::{EtcdTls, TlsSource};
+use crate::connection::{EtcdTls, EtcdTlsSource};
 use crate::shared::EtcdShared;
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the source. What cannot be used is named once, and changes nothing.
-pub(crate) async fn run(shared: Arc<EtcdShared>, source: TlsSource, mut used: EtcdTls) {
+pub(crate) async fn run(shared: Arc<EtcdShared>, source: EtcdTlsSource, mut used: EtcdTls) {
     let mut named = None;
     loop {
         tokio::time::sleep(INTERVAL).await;

@@ -30,7 +30,7 @@ pub(crate) struct EtcdShared {
     places: &'static [(&'static str, &'static str)],
     pub(crate) leases: Leases,
     pub(crate) fence: Fence,
-    /// Of the feed's stream.
+    /// Requests of the feed's stream.
     pub(crate) requests: Mutex<Option<mpsc::Sender<EtcdWatchRequest>>>,
     /// Whether progress notifications of the feed's member can be trusted.
     pub(crate) has_progress: AtomicBool,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 
-/// What built-in steps are made of.
+/// Inputs of the built-in steps.
 pub(crate) struct StepInputs {
     pub(crate) context: ServerContext,
     pub(crate) permits: Arc<dyn Permits>,

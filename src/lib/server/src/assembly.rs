@@ -33,7 +33,7 @@ use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
 use ferrokube_schema::Schema;
-use ferrokube_storage::remote::Waits;
+use ferrokube_storage::remote::WaitReport;
 use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueCodec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ const PAIRS: [(&str, &str, &str); 11] = [
     ("", SERVICE_ACCOUNTS, "secrets"),
 ];
 
-/// What was opened for a control plane.
+/// Keys, store and kinds of a control plane.
 pub(crate) struct Opened {
     pub(crate) pki: Pki,
     pub(crate) store: Store,
@@ -124,7 +124,7 @@ impl RemoteStorage {
     }
 }
 
-/// What does not depend on the storage.
+/// Inputs that do not depend on the storage.
 pub(crate) struct Prepared {
     pub(crate) pki: Pki,
     served: Composition,
@@ -136,7 +136,7 @@ impl Prepared {
     pub(crate) async fn attach(
         self,
         storage: RemoteStorage,
-        waits: Waits<'_>,
+        waits: WaitReport<'_>,
     ) -> Result<Opened, BuildError> {
         let Self { pki, served, policy } = self;
         let RemoteStorage { engine, history_bytes, media_type } = storage;

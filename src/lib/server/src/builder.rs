@@ -79,7 +79,7 @@ pub(crate) enum Directory {
     Open(DataDir),
 }
 
-/// How the audit log is chosen.
+/// Choice of the audit log.
 pub(crate) enum AuditChoice {
     /// `audit.log` in the data directory; none with memory storage.
     Default,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Interval of file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
-/// What a certificate is for.
+/// Usage that a certificate must allow.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientPurpose {
     /// In errors.

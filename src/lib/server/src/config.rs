@@ -53,7 +53,7 @@ impl From<SocketAddr> for ListenerConfig {
     }
 }
 
-/// Where objects are stored.
+/// Location of the objects.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum StorageConfig {
@@ -70,7 +70,7 @@ pub enum StorageConfig {
         engine: Arc<dyn RemoteEngine>,
         /// Bound of the history in memory, in bytes: there is no journal with older events.
         history_bytes: usize,
-        /// How objects are written there.
+        /// Encoding of the objects.
         media_type: StorageMediaType,
     },
 }
@@ -196,7 +196,7 @@ pub struct AggregationConfig {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// How kubelets are reached. Needs `nodes`.
+/// Access to kubelets. Needs `nodes`.
 #[derive(Clone, Debug, Default)]
 pub struct KubeletAccessConfig {
     /// Certificate and key by which they recognize this server, reloaded on change; default: issued

@@ -74,7 +74,7 @@ pub enum BuildError {
     /// The journal is gone.
     #[error("cannot open the state: {advice}")]
     StateGone {
-        /// How to continue.
+        /// Advice on how to continue.
         advice: String,
         /// The storage's error.
         source: OpenError,
@@ -94,7 +94,7 @@ pub enum InputError {
     /// What is wrong, and often what to do.
     #[error("{0}")]
     Unusable(String),
-    /// What failed.
+    /// The operation that failed.
     #[error("{what}")]
     Failed {
         /// The operation, with names.

@@ -8,7 +8,7 @@ use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess};
 use ferrokube_registry::Attributes;
 use std::sync::Arc;
 
-/// What admission asks the authorizer.
+/// Checks of rights during admission.
 pub(crate) struct Rights(pub(crate) Arc<dyn Authorizer>);
 
 /// Escalation check: nobody may grant rights they lack. Runs before validation, too, as in

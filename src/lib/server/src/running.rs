@@ -37,7 +37,7 @@ pub struct RunningControlPlane {
     /// The listener; returns the number of connections that were cut off.
     serving: JoinSet<usize>,
     tasks: JoinSet<()>,
-    /// Of admission.
+    /// Names of the admission steps.
     steps: Vec<&'static str>,
     /// Locked until the end: dropped last.
     directory: DataDir,

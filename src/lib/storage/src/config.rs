@@ -61,7 +61,7 @@ pub struct Environment {
     pub io: Arc<dyn Io>,
     /// Encrypts values on their way to the journal.
     pub transformer: Arc<dyn Transformer>,
-    /// Of the queue, of values, and of the history.
+    /// Limits of the queue, of values, and of the history.
     pub limits: StoreLimits,
     /// Limits of the embedded journal.
     pub journal: JournalLimits,
@@ -133,11 +133,11 @@ pub struct JournalLimits {
     /// journaled on a full disk; the other half is for merging files then, and grows with the
     /// largest file.
     pub ballast_bytes: u64,
-    /// Where rewrites run.
+    /// Thread of rewrites.
     pub rewrites: Rewrites,
 }
 
-/// Where segment rewrites run.
+/// Thread of segment rewrites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rewrites {
     /// On a background thread.
@@ -209,7 +209,7 @@ pub enum OpenError {
         file: PathBuf,
         /// Byte offset in the segment.
         offset: u64,
-        /// What is wrong, with the key if known.
+        /// The damage, with the key if known.
         what: String,
     },
     /// A remote engine is not there, or cannot be used.

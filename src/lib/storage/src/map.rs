@@ -16,9 +16,9 @@ const ENTRY_OVERHEAD: u64 = 256;
 pub(crate) struct EntryMap {
     entries: OrdMap<Key, Arc<Entry>>,
     namespaces: HashMap<Arc<str>, usize>,
-    /// Of all entries.
+    /// Bytes of all entries.
     bytes: u64,
-    /// Of all entries ever replaced or removed.
+    /// Bytes of all entries ever replaced or removed.
     replaced_bytes: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Published};
-use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, Waits};
+use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, WaitReport};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::turns::{Acquired, KeyTurns, TurnHandoff};
@@ -234,7 +234,7 @@ impl Store {
         codec: Arc<dyn ValueCodec>,
         history_bytes: usize,
         parts: Environment,
-        waits: Waits<'_>,
+        waits: WaitReport<'_>,
     ) -> Result<Self, OpenError> {
         let config = Config { history_bytes, ..Config::memory() };
         let published =

@@ -72,7 +72,7 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
 
 /// etcd refuses for lack of space what it has applied, too, if the last of it is used meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_07_what_a_full_etcd_refuses_is_not_there() {
+async fn fault_07_writes_that_a_full_etcd_refuses_are_absent() {
     const WRITERS: usize = 32;
     for executable in EtcdProcess::executables() {
         let directory = tempfile::tempdir().unwrap();

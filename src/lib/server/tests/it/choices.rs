@@ -18,7 +18,7 @@ const FEW: [&str; 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_chosen_is_served() {
+async fn only_chosen_kinds_are_served() {
     let few =
         TestPlane::start(|builder| builder.bundle(ferrokube_resources::bundle().only(FEW))).await;
     assert_eq!(few.resources().await, FEW);

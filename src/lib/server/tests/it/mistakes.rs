@@ -15,7 +15,7 @@ use ferrokube_server::{
 use std::sync::Arc;
 use std::time::Duration;
 
-type Body = fn() -> KindBody;
+type MakeKindBody = fn() -> KindBody;
 type Choose = fn(ControlPlaneBuilder) -> ControlPlaneBuilder;
 
 /// Never called.
@@ -127,7 +127,7 @@ fn stored(name: &'static str, body: fn() -> KindBody) -> Bundle {
 async fn kinds_do_not_share_storage() {
     let quotes =
         || stored("quotes", || KindBody { storage: Some("quotes"), ..KindBody::default() });
-    let cases: [(Body, &str); 5] = [
+    let cases: [(MakeKindBody, &str); 5] = [
         (
             || KindBody { storage: Some("quotes"), ..KindBody::default() },
             r#"jokes.example.com cannot be stored in "quotes": quotes.example.com are stored in "quotes""#,

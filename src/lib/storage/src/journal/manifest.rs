@@ -25,7 +25,7 @@ const SLOT: usize = 64;
 /// Index of the mark's slot.
 const MARK: u64 = 2;
 
-/// How far a journal was acknowledged.
+/// Length up to which a journal was acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     /// First revision of the last log, as in its file name.
@@ -79,7 +79,7 @@ impl ManifestSlot {
     }
 }
 
-/// What an earlier process recorded.
+/// State that an earlier process recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRun {
     /// Lower bound of what was acknowledged.

@@ -19,8 +19,8 @@ use crate::journal::frame::{
 use crate::journal::frame_reader::FrameReader;
 use crate::journal::io::{File, is_full, is_scarce};
 use crate::journal::layout::{BaseRange, JournalLayout, Segment, SegmentFiles, SegmentName};
-use crate::journal::step_gate::StepGate;
 use crate::stats::Counters;
+use crate::testing::StepGate;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;

@@ -24,7 +24,6 @@ mod recover;
 mod repair;
 mod rewrite;
 mod space;
-mod step_gate;
 pub mod transform;
 pub mod unsynced;
 

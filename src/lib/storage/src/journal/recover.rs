@@ -73,7 +73,7 @@ pub(crate) struct RecoveredJournal {
     pub(crate) next: u64,
 }
 
-/// What revisions a journal assigns.
+/// Bounds of the revisions that a journal assigns.
 #[derive(Clone, Copy)]
 pub(crate) struct RevisionBounds {
     /// Minimum next revision, unless the journal is new.
@@ -498,7 +498,7 @@ impl RecoveryReader<'_> {
                     return Err(damaged(
                         &before.path,
                         cut,
-                        "invalid end, though the next log follows it",
+                        "incomplete frame at the end of a log that is not the last",
                     ));
                 }
                 found.obsolete.push(SegmentName::log(*first));

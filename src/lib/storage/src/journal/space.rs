@@ -24,7 +24,7 @@ const RECLAIM_PART: u64 = 32;
 pub(super) struct DiskSpace {
     /// Growth is refused.
     pub(super) full: bool,
-    /// How scarce space is, for the next merge.
+    /// Scarcity of space, for the next merge.
     pub(super) pressure: SpacePressure,
     /// Bytes appended since free space was checked.
     pub(super) unchecked: u64,

@@ -1,6 +1,6 @@
 //! Publishes what the feed gives.
 
-use super::{FeedItem, Remote, RemoteChange, RemoteFeed, Waits};
+use super::{FeedItem, Remote, RemoteChange, RemoteFeed, WaitReport};
 use crate::clock;
 use crate::config::OpenError;
 use crate::entry::{DraftEntry, Entry, Sidecar};
@@ -15,7 +15,7 @@ impl Remote {
     pub(super) async fn load(
         &self,
         feed: &mut dyn RemoteFeed,
-        waits: Waits<'_>,
+        waits: WaitReport<'_>,
     ) -> Result<(), OpenError> {
         loop {
             match feed.next().await {

@@ -95,7 +95,7 @@ pub trait RemoteEngine: Send + Sync + 'static {
     fn hurry(&self);
 }
 
-/// What happened, in the order of revisions.
+/// Changes in the order of revisions.
 pub trait RemoteFeed: Send {
     /// The next item. The first one is a state. Reconnects by itself.
     fn next(&mut self) -> BoxFuture<'_, FeedItem>;
@@ -138,7 +138,7 @@ pub struct RemoteChange {
     pub value: Option<Bytes>,
 }
 
-/// What became of a proposal.
+/// The engine's reply to a proposal.
 #[derive(Clone, Debug)]
 pub enum ProposalOutcome {
     /// Applied, at this revision.
@@ -175,7 +175,7 @@ pub trait ValueCodec: Send + Sync + 'static {
 }
 
 /// Called with the reason each time that an attempt to read the first state fails.
-pub type Waits<'a> = &'a (dyn Fn(&str) + Send + Sync);
+pub type WaitReport<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 /// The storage does not answer. Nothing is known to be wrong with it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -214,7 +214,7 @@ impl Remote {
         core: Arc<StoreCore>,
         engine: Arc<dyn RemoteEngine>,
         codec: Arc<dyn ValueCodec>,
-        waits: Waits<'_>,
+        waits: WaitReport<'_>,
     ) -> Result<Arc<Self>, OpenError> {
         let (probes, waiting) = mpsc::channel(MAX_PROBED);
         let mut feed = engine.open();
@@ -243,7 +243,7 @@ impl Remote {
     }
 
     /// Waits for what happened since the first state, which may be an old one.
-    async fn catch_up(self: &Arc<Self>, waits: Waits<'_>) -> Result<(), OpenError> {
+    async fn catch_up(self: &Arc<Self>, waits: WaitReport<'_>) -> Result<(), OpenError> {
         loop {
             let passed = tokio::select! {
                 passed = self.barrier() => passed,

@@ -124,7 +124,7 @@ impl OpenProposal {
     }
 }
 
-/// What came of an attempt.
+/// Outcome of an attempt.
 enum ProposalAttempt {
     Written(Revision),
     /// Why there has to be another one.

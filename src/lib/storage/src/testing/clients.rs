@@ -11,7 +11,7 @@ const RESOURCE: &str = "configmaps";
 /// Start of the name of keys whose first event ends every watch.
 const LAST: &str = "zz-last";
 
-/// What the clients do.
+/// Operations of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLoad {
     /// Clients of each store.

@@ -5,12 +5,12 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-type Wake = Arc<dyn Fn() + Send + Sync>;
+type WakeCall = Arc<dyn Fn() + Send + Sync>;
 
 /// Stands still unless advanced.
 pub struct ManualClock {
     state: Mutex<(Duration, SystemTime)>,
-    listeners: Mutex<Vec<Wake>>,
+    listeners: Mutex<Vec<WakeCall>>,
 }
 
 impl Default for ManualClock {
@@ -54,7 +54,7 @@ impl Clock for ManualClock {
         self.state.lock().1
     }
 
-    fn on_leap(&self, wake: Wake) {
+    fn on_leap(&self, wake: WakeCall) {
         self.listeners.lock().push(wake);
     }
 }

@@ -31,7 +31,7 @@ pub struct JudgedEvent {
 }
 
 impl JudgedEvent {
-    /// Of a watch.
+    /// An event of a watch.
     pub fn new(event: &Event) -> Self {
         Self {
             key: event.entry.key.clone(),
@@ -40,7 +40,7 @@ impl JudgedEvent {
         }
     }
 
-    /// Of an engine's history; `None` for a key or a value that is not of the tests.
+    /// An event of an engine's history; `None` for a key or a value that is not of the tests.
     pub fn of(change: &RemoteChange) -> Option<Self> {
         let prefix = change.key.match_indices('/').nth(2)?.0 + 1;
         let read = |value: &Bytes| stored_text(std::str::from_utf8(value).ok()?).map(str::to_owned);
@@ -53,7 +53,7 @@ impl JudgedEvent {
     }
 }
 
-/// What became of a write for its client.
+/// Outcome of a write for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
     /// It happened, at this revision.
@@ -75,18 +75,18 @@ enum Act {
     Write { text: Option<String>, guard: Option<Revision>, outcome: Acknowledgement },
 }
 
-/// What a client wrote.
+/// A write of a client.
 #[derive(Clone, Debug)]
 pub struct JudgedWrite {
     /// A text that no other write has; `None`: a delete.
     pub text: Option<String>,
     /// The revision that guards it; `None`: the absence of the key.
     pub guard: Option<Revision>,
-    /// What the store said.
+    /// Reply of the store.
     pub outcome: Acknowledgement,
 }
 
-/// What a client did, between two moments.
+/// An operation of a client, with its time span.
 #[derive(Clone, Debug)]
 struct ClientOperation {
     began: u64,

@@ -11,6 +11,7 @@ mod judge;
 mod model;
 mod shared;
 mod sim;
+mod step_gate;
 mod suite;
 
 pub use clients::{ClientLoad, RunningClients};
@@ -22,6 +23,7 @@ pub use judge::{
 pub use model::{Model, check_present, check_store};
 pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
+pub(crate) use step_gate::StepGate;
 pub use suite::{CaseConfig, remote_suite, suite};
 
 use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};

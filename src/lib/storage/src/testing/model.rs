@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A modelled value: revision, create revision, text.
-type Value = (u64, u64, String);
+type ModelValue = (u64, u64, String);
 
 /// All committed transactions, by revision.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +26,8 @@ struct ModelWrite {
 #[derive(Debug, PartialEq, Eq)]
 struct ModelEvent {
     key: Key,
-    value: Value,
-    previous: Option<Value>,
+    value: ModelValue,
+    previous: Option<ModelValue>,
     deleted: bool,
 }
 
@@ -97,7 +97,7 @@ impl Model {
         self.is_unknown(revision) && next - revision.0 > 400
     }
 
-    fn state_at(&self, revision: Revision) -> BTreeMap<Key, Value> {
+    fn state_at(&self, revision: Revision) -> BTreeMap<Key, ModelValue> {
         let mut state = BTreeMap::new();
         for (revision, writes) in self.txns.range(..=revision.0) {
             for write in writes {
@@ -122,7 +122,7 @@ impl Model {
     }
 }
 
-fn step(state: &mut BTreeMap<Key, Value>, revision: u64, write: &ModelWrite) -> ModelEvent {
+fn step(state: &mut BTreeMap<Key, ModelValue>, revision: u64, write: &ModelWrite) -> ModelEvent {
     let key = write.key.clone();
     let previous = if write.deleted { state.remove(&key) } else { state.get(&key).cloned() };
     let created = previous.as_ref().map_or(revision, |previous| previous.1);
@@ -134,7 +134,7 @@ fn step(state: &mut BTreeMap<Key, Value>, revision: u64, write: &ModelWrite) -> 
     ModelEvent { key, value, previous, deleted: write.deleted }
 }
 
-fn value(entry: &Entry) -> Value {
+fn value(entry: &Entry) -> ModelValue {
     let spliced = String::from_utf8(entry.bytes[entry.spliced()].to_vec()).unwrap();
     assert_eq!(spliced, format!(",\"resourceVersion\":\"{}\"", entry.revision), "{:?}", entry.key);
     let expected = super::put(&entry.key, &text(entry)).sidecar;
@@ -208,9 +208,9 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
     match store.snapshot_at(prefix, at) {
         Ok(snapshot) => {
             assert_eq!(snapshot.revision, at);
-            let listed: Vec<(Key, Value)> =
+            let listed: Vec<(Key, ModelValue)> =
                 snapshot.range(None, None).map(|entry| (entry.key.clone(), value(entry))).collect();
-            let expected: Vec<(Key, Value)> = model
+            let expected: Vec<(Key, ModelValue)> = model
                 .state_at(at)
                 .into_iter()
                 .filter(|(key, _)| key.prefix() == prefix.as_str())

@@ -34,7 +34,7 @@ struct State {
     faults: VecDeque<SharedFault>,
 }
 
-/// What happens to a proposal.
+/// A fault of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedFault {
     /// It is applied, but the reply is lost.

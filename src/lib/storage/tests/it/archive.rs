@@ -163,7 +163,7 @@ fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_even
 
 /// A file merged away in between, or a temporary lack of descriptors, does not break a watch.
 #[test]
-fn fault_21_what_is_there_is_not_said_to_be_gone() {
+fn fault_21_present_entries_are_not_reported_gone() {
     block_on(async {
         let disk = CountingDisk::default();
         let store = disk.open_store().unwrap();

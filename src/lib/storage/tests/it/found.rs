@@ -2,7 +2,7 @@
 //! that only the page cache has, and what is not the store's own.
 
 use crate::load::{LoadRun, block_on, open, parts};
-use crate::truth::{DIR, SegmentFiles, last_log, object};
+use crate::truth::{DIR, FileBytes, last_log, object};
 use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, commit, create, write};
 use ferrokube_storage::{Config, Environment, JournalLimits, OpenError, Prefix, Store};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The files after each of three commits, the last one as a kill leaves them.
-fn three_commits() -> [SegmentFiles; 3] {
+fn three_commits() -> [FileBytes; 3] {
     let disk = SimDisk::default();
     let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
     block_on(async {

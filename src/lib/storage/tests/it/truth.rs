@@ -19,18 +19,18 @@ use std::time::Duration;
 
 pub(crate) const DIR: &str = "/sim/storage";
 
-pub(crate) type SegmentFiles = BTreeMap<PathBuf, Vec<u8>>;
+pub(crate) type FileBytes = BTreeMap<PathBuf, Vec<u8>>;
 
 pub(crate) fn object(name: &str) -> Key {
     key("configmaps", "ns", name)
 }
 
-pub(crate) fn last_log(files: &SegmentFiles) -> PathBuf {
+pub(crate) fn last_log(files: &FileBytes) -> PathBuf {
     files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap().clone()
 }
 
 /// Opens completely, or is refused as damaged. Returns whether it opened.
-fn whole_or_refused(files: &SegmentFiles, model: &Model, what: &str) -> bool {
+fn whole_or_refused(files: &FileBytes, model: &Model, what: &str) -> bool {
     match open(&SimDisk::with_files(files)) {
         Ok(store) => {
             check_present(&store, model);
@@ -170,7 +170,7 @@ fn fault_08_the_log_or_manifest_of_another_journal_is_refused() {
     }
 }
 
-fn files_of(image: &SegmentFiles) -> Result<JournalFiles, OpenError> {
+fn files_of(image: &FileBytes) -> Result<JournalFiles, OpenError> {
     let io: Arc<dyn Io> = Arc::new(SimDisk::with_files(image));
     JournalFiles::of_directory(&io, Path::new(DIR))
 }

@@ -34,7 +34,7 @@ pub enum DiskFault {
     LyingSyncs,
 }
 
-/// What a crash leaves of unsynced data.
+/// State of unsynced data after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// All of it, in the page cache: only the process died. A later power cut can still lose it.

@@ -28,14 +28,14 @@ struct CaseContext {
     clock: Arc<ManualClock>,
 }
 
-type Run = fn(CaseContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+type CaseFunction = fn(CaseContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Case {
     name: &'static str,
     /// Needs an engine that assigns dense revisions before the commit, and the store's own TTLs.
     is_local: bool,
     history_bytes: usize,
-    run: Run,
+    run: CaseFunction,
 }
 
 const ENOUGH: usize = 64 << 20;
