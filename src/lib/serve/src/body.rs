@@ -123,7 +123,7 @@ pub enum BodyError {
     /// 413.
     #[error("the request body is larger than {limit_bytes} bytes")]
     TooLarge {
-        /// Of this request's body.
+        /// Limit of this request's body.
         limit_bytes: usize,
     },
     /// 429: no room for it.

@@ -3,8 +3,8 @@
 use crate::activity::{Activity, CountedBody, InFlight};
 use crate::bad_head;
 use crate::body::{WRITE_BYTES, empty, full};
+use crate::bounded_tls::BoundedTlsStream;
 use crate::cork::{Cork, Turns};
-use crate::drained::DrainedStream;
 use crate::gate::gated;
 use crate::handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 use crate::head_timeout::HeadGuard;
@@ -158,7 +158,7 @@ fn requests<'a>(
         activity: Arc::clone(activity),
         close: Arc::clone(&close),
     };
-    let stream = DrainedStream::new(stream);
+    let stream = BoundedTlsStream::new(stream);
     let ending = Closing { shared, activity: Arc::clone(activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
@@ -341,7 +341,7 @@ struct Requests {
     close: Arc<Notify>,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 impl Service<Request> for Requests {
     type Response = http::Response<CountedBody>;
@@ -357,7 +357,7 @@ impl Service<Request> for Requests {
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
         let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
         let answer = match bad_head::rejection(&request) {
-            Some(response) => Some(Box::pin(std::future::ready(response)) as Answer),
+            Some(response) => Some(Box::pin(std::future::ready(response)) as ResponseFuture),
             None => {
                 request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
                 let handler = &self.shared.handler;
@@ -374,7 +374,11 @@ impl Requests {
         self.activity.admits(stats.held.share(|| stats.open.load(Ordering::Relaxed)))
     }
 
-    fn answering(&self, answer: Option<Answer>, in_flight: Option<InFlight>) -> HandlerFuture {
+    fn answering(
+        &self,
+        answer: Option<ResponseFuture>,
+        in_flight: Option<InFlight>,
+    ) -> HandlerFuture {
         HandlerFuture {
             answer,
             is_bodiless: false,
@@ -390,7 +394,7 @@ type Refused = h2::Error;
 
 /// Runs a handler; turns its panic into a response.
 struct HandlerFuture {
-    answer: Option<Answer>,
+    answer: Option<ResponseFuture>,
     is_bodiless: bool,
     /// `None` if the request is rejected.
     in_flight: Option<InFlight>,

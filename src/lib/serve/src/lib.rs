@@ -5,10 +5,10 @@
 mod activity;
 mod bad_head;
 pub mod body;
+mod bounded_tls;
 mod connection;
 mod connection_gate;
 mod cork;
-mod drained;
 mod frames;
 mod gate;
 pub mod handler;

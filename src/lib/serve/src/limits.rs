@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What one client may take of the time and memory of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerLimits {
-    /// Of the TLS handshake.
+    /// Max time of the TLS handshake.
     pub handshake: Duration,
     /// Of a request's head: from the handshake for the first, from its first byte for others.
     pub header: Duration,

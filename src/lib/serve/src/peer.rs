@@ -30,7 +30,7 @@ pub(crate) struct PeerChain {
     chain: ShownChain,
     /// Within which all of the chain is valid.
     validity: ValidityWindow,
-    judged: Mutex<Verification>,
+    verification: Mutex<Verification>,
 }
 
 struct Verification {
@@ -136,25 +136,26 @@ type Verifier = fn(&Tls, &CertificateDer<'_>, &[CertificateDer<'_>]) -> bool;
 impl PeerChain {
     pub(crate) fn new(address: SocketAddr, chain: &[CertificateDer<'_>], tls: &Tls) -> Self {
         let (mut chain, validity) = ShownChain::new(chain);
-        let judged = judge(address, &chain, validity, tls);
-        chain.forget_unneeded(&judged.peer, tls);
-        Self { address, chain, validity, judged: Mutex::new(judged) }
+        let verification = verify(address, &chain, validity, tls);
+        chain.forget_unneeded(&verification.peer, tls);
+        Self { address, chain, validity, verification: Mutex::new(verification) }
     }
 
     /// The peer as of now; only verifies again if something changed. The clock may go backwards.
     pub(crate) fn peer(&self, tls: &Tls) -> Arc<Peer> {
-        let mut judged = self.judged.lock();
+        let mut verification = self.verification.lock();
         if self.chain.leaf.is_none() {
-            return Arc::clone(&judged.peer);
+            return Arc::clone(&verification.peer);
         }
-        if !judged.holds.has(SystemTime::now()) || judged.generation != tls.generation() {
-            *judged = judge(self.address, &self.chain, self.validity, tls);
+        if !verification.holds.has(SystemTime::now()) || verification.generation != tls.generation()
+        {
+            *verification = verify(self.address, &self.chain, self.validity, tls);
         }
-        Arc::clone(&judged.peer)
+        Arc::clone(&verification.peer)
     }
 }
 
-fn judge(
+fn verify(
     address: SocketAddr,
     chain: &ShownChain,
     validity: ValidityWindow,

@@ -21,7 +21,7 @@ const SLOTS: usize = 8;
 /// A chunk makes progress whenever this many bytes of it were sent.
 const PROGRESS_BYTES: usize = 4096;
 
-/// What waits for one connection's client.
+/// Counts waits for one connection's client, by their start.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     now: AtomicUsize,

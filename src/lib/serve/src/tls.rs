@@ -61,7 +61,7 @@ pub struct Tls {
 
 static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// What a listener negotiates.
+/// Versions and suites that a listener negotiates.
 #[derive(Clone, Debug, Default)]
 pub struct TlsPolicy {
     /// TLS 1.3 only, without 1.2.

@@ -19,14 +19,14 @@ const OVERHEAD_BYTES: usize = 64 << 10;
 const OVERHEAD_BYTES_PER_SECOND: u128 = 16 << 10;
 
 /// A TLS stream with at most one write pending.
-pub(crate) struct DrainedStream {
+pub(crate) struct BoundedTlsStream {
     stream: TlsStream<Socket>,
     /// Bytes of overhead that the client may still send, as of `since`.
     overhead: usize,
     since: Instant,
 }
 
-impl DrainedStream {
+impl BoundedTlsStream {
     pub(crate) fn new(mut stream: TlsStream<Socket>) -> Self {
         // The handshake has its own limits.
         let _ = stream.get_mut().0.take_received();
@@ -59,7 +59,7 @@ impl DrainedStream {
     }
 }
 
-impl AsyncRead for DrainedStream {
+impl AsyncRead for BoundedTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -75,7 +75,7 @@ impl AsyncRead for DrainedStream {
     }
 }
 
-impl AsyncWrite for DrainedStream {
+impl AsyncWrite for BoundedTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -151,7 +151,7 @@ mod tests {
         let (mut client, server) = pair().await;
         client.write_all(&[0; SENT]).await.unwrap();
         client.flush().await.unwrap();
-        let mut stream = DrainedStream::new(server);
+        let mut stream = BoundedTlsStream::new(server);
         let mut turns = Vec::new();
         while turns.iter().sum::<usize>() < SENT {
             let mut turn = 0;
@@ -187,7 +187,7 @@ mod tests {
                 }
             }
         });
-        let mut stream = DrainedStream::new(server);
+        let mut stream = BoundedTlsStream::new(server);
         let mut bytes = [0; READ];
         let error = loop {
             match stream.read(&mut bytes).await {
@@ -210,7 +210,7 @@ mod tests {
             }
             client
         });
-        let mut stream = DrainedStream::new(server);
+        let mut stream = BoundedTlsStream::new(server);
         let mut left = 20_000 * 25;
         let mut bytes = [0; READ];
         while left > 0 {
