@@ -119,7 +119,7 @@ impl From<CaName> for Ca {
     }
 }
 
-/// Who gets a kubeconfig with the rights that it has by default.
+/// A component that gets a kubeconfig with the rights that it has by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Component {
     /// May do everything

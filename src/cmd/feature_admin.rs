@@ -21,7 +21,7 @@ use tokio::runtime::Builder;
 const NOT_SAFE: u8 = 1;
 /// Exit code: nothing could be found out.
 const FAILED: u8 = 2;
-/// Of a terminal that does not say.
+/// Width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
 #[derive(Debug, Args)]

@@ -178,10 +178,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
                     .map(|word| word.to_string_lossy().into_owned())
                     .unwrap_or_default(),
             };
-            eprintln!(
-                "ferrokube: no role {word:?} in this version; the roles are {}",
-                roles().join(", ")
-            );
+            eprintln!("ferrokube: unknown role {word:?}; the roles are {}", roles().join(", "));
             return ExitCode::from(USAGE);
         }
         Err(error) => {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_suites_have_upstreams_names() {
+    fn versions_and_suites_have_the_names_of_kube_apiserver() {
         let default = policy(&[]).unwrap();
         assert!(!default.only_tls13 && default.suites.is_empty());
         assert!(policy(&["--tls-min-version=VersionTLS13"]).unwrap().only_tls13);

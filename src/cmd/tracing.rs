@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_upstreams_format_strictly() {
+    fn reads_the_format_of_kube_apiserver_strictly() {
         assert_eq!(parsed("").unwrap(), (None, None));
         assert_eq!(parsed("endpoint: ''").unwrap(), (None, None));
         let (endpoint, rate) =

@@ -90,12 +90,12 @@ fn an_unknown_role_lists_the_existing_ones() {
     for ended in [run(&["scheduler"]), run(&["scheduler", "--help"])] {
         assert_eq!(ended.code, Some(2));
         assert!(
-            ended.stderr.contains("no role") && ended.stderr.contains("all-in-one, apiserver"),
+            ended.stderr.contains("unknown role") && ended.stderr.contains("all-in-one, apiserver"),
             "{}",
             ended.stderr
         );
     }
-    assert!(run(&["help", "scheduler"]).stderr.contains("no role \"scheduler\""));
+    assert!(run(&["help", "scheduler"]).stderr.contains("unknown role \"scheduler\""));
 }
 
 #[test]

@@ -39,8 +39,11 @@ const VAGUE_TYPES: &[&str] = &[
 
 /// Type names that several checked files may share, each with the reason.
 const SHARED_TYPES: &[(&str, &str)] = &[
+    ("Body", "of an HTTP message, and of a parsed request"),
     ("Failure", "of a request, and of a CEL expression"),
     ("Map", "of JSON, and of CEL"),
+    ("Request", "of HTTP, and with its caller"),
+    ("Text", "of JSON, and of CEL"),
     ("Value", "of JSON, and of CEL"),
 ];
 
@@ -108,16 +111,17 @@ fn banned_phrases(text: &str) -> Vec<String> {
     found
 }
 
-/// The type that a line declares.
+/// The type that a line declares. Associated types are indented, and not counted.
 fn declared_type(line: &str) -> Option<&str> {
+    let is_indented = line.starts_with(' ');
     let line = line.trim_start();
     let line = ["pub(crate) ", "pub(super) ", "pub "]
         .iter()
         .find_map(|visibility| line.strip_prefix(visibility))
         .unwrap_or(line);
-    let rest = ["struct ", "enum ", "trait ", "union "]
-        .iter()
-        .find_map(|keyword| line.strip_prefix(keyword))?;
+    let rest = ["struct ", "enum ", "trait ", "union ", "type "].iter().find_map(|keyword| {
+        line.strip_prefix(keyword).filter(|_| *keyword != "type " || !is_indented)
+    })?;
     let name =
         rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
     name.starts_with(char::is_uppercase).then_some(name)
@@ -263,6 +267,8 @@ fn the_checks_find_violations_only() {
     assert_eq!(banned_phrases("let renewed = besides; // amend, recommended, is_told").len(), 0);
     assert_eq!(declared_type("    pub(crate) struct Row<'a> {"), Some("Row"));
     assert_eq!(declared_type("pub enum Kind {"), Some("Kind"));
+    assert_eq!(declared_type("pub(crate) type Rows = Vec<u8>;"), Some("Rows"));
+    assert_eq!(declared_type("    type Item = u8;"), None);
     assert_eq!(declared_type("let structure = 1;"), None);
     assert_eq!(echoes("/// The group.\n#[serde(default)]\npub api_group: String,").len(), 1);
     assert_eq!(echoes("/// Labels of a pod.\nfn pod_label(&self) -> u8 {").len(), 1);

@@ -98,7 +98,7 @@ async fn serve(
         result = builder.on_wait(notify::waiting).start() => result.map_err(advice::of_start)?,
         // Nothing to drain yet.
         (name, _) = signals.next() => {
-            tracing::info!(signal = name, "shutting down before being ready");
+            tracing::info!(signal = name, "shutting down before the server is ready");
             return Ok(ExitCode::SUCCESS);
         }
     };

@@ -89,7 +89,7 @@ impl LimitKey {
     }
 }
 
-/// Of an event of either group.
+/// Source and object of an event of either group.
 fn source_and_object(event: &Document) -> String {
     let text = |part: [&str; 2], field: &str| {
         part.iter().find_map(|part| event.str(&[part, field])).unwrap_or_default().to_owned()

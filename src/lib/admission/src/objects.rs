@@ -16,7 +16,7 @@ pub(crate) struct ReviewedObjects<'o> {
     pub(crate) object: Option<Cow<'o, Document>>,
     pub(crate) old: Option<Cow<'o, Document>>,
     json: OnceLock<ObjectsJson>,
-    /// Of converted objects.
+    /// Memory of converted objects.
     _rooms: [Room; 2],
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct ObjectsJson {
 pub(crate) struct ObjectVersions<'o>(Vec<Arc<ReviewedObjects<'o>>>);
 
 impl ObjectsJson {
-    /// Of both.
+    /// Bytes of both.
     pub(super) fn len(&self) -> usize {
         self.object.len() + self.old.len()
     }

@@ -49,7 +49,7 @@ const EXEMPT: [&str; 4] = [
 /// Groups of reviews, which are not stored.
 const REVIEWS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
-/// What the steps of policies read.
+/// Inputs of the steps of policies.
 #[derive(Clone)]
 pub struct PolicyInputs {
     /// Policies, bindings, parameters and namespaces.
@@ -172,7 +172,7 @@ impl ValidatingPolicies {
     }
 }
 
-/// How a policy applies to a write.
+/// Match of a policy and a write.
 struct PolicyMatch<'p> {
     /// The version in which the write matches.
     served: Served,

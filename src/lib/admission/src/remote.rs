@@ -48,7 +48,7 @@ pub struct Mutation {
     /// Whether there is a second round.
     pub(crate) is_needed: bool,
     memories: BTreeMap<&'static str, StepMemory>,
-    /// Of the object, if it was converted.
+    /// Memory of the object, if it was converted.
     pub(crate) room: Room,
 }
 

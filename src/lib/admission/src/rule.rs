@@ -23,7 +23,7 @@ enum RuleScope {
     Namespaced,
 }
 
-/// What rules decide about.
+/// A request as rules match it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleSubject<'a> {
     pub(crate) operation: Operation,

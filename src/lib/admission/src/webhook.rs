@@ -23,10 +23,10 @@ use ferrokube_storage::Store;
 pub use ferrokube_webhook::{CertificateFaults, ServiceResolver, WebhookCredentials};
 use std::sync::Arc;
 
-/// What webhooks need of the server.
+/// Server state that webhooks use.
 #[derive(Clone)]
 pub struct WebhookEnvironment {
-    /// Of the configurations and namespaces.
+    /// Store of the configurations and namespaces.
     pub store: Store,
     /// Finds equivalent versions.
     pub catalog: Arc<Catalog>,

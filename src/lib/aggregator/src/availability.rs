@@ -19,16 +19,16 @@ const EVERY: Duration = Duration::from_secs(30);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), EVERY);
 /// Pause before the check that a failed request asks for.
 const SUSPECTED: Duration = Duration::from_secs(1);
-/// Of the answer to a check.
+/// Max bytes of the response to a check.
 const ANSWER_BYTES: usize = 4 << 20;
 
 /// A running check and the backend that it is for.
-type Check = (Arc<Backend>, AbortHandle);
+type RunningCheck = (Arc<Backend>, AbortHandle);
 
 /// Runs one check loop per aggregated group version; never returns.
 pub(crate) async fn run(aggregator: Arc<Aggregator>, client: Local) {
     let mut known = aggregator.known.subscribe();
-    let mut checks: HashMap<(String, String), Check> = HashMap::new();
+    let mut checks: HashMap<(String, String), RunningCheck> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
         let backends = aggregator.backends.load_full();

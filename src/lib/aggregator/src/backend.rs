@@ -38,7 +38,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 const MAX_IDLE: usize = 16;
 /// How long they are kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of a request for discovery: every client of the API waits for these.
+/// Max time of a request for discovery: every client of the API waits for these.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was authenticated and authorized, to be answered by an aggregated server.
 pub struct DelegatedRequest<'a> {
@@ -54,7 +54,7 @@ pub struct DelegatedRequest<'a> {
     pub body: Body,
     /// The user whose rights were checked.
     pub user: &'a UserInfo,
-    /// Of the request.
+    /// Audit id of the request.
     pub audit_id: &'a HeaderValue,
     /// The client's address.
     pub peer: Option<IpAddr>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-/// Of a whole document.
+/// Max bytes of a whole document.
 const DOCUMENT_BYTES: usize = 4 << 20;
 /// Interval of looking at OpenAPI documents whose resources do not change: most servers make all
 /// of them for the list of hashes.
@@ -33,9 +33,9 @@ pub struct AggregatedVersion {
     pub group: String,
     /// Such as `v1`.
     pub version: String,
-    /// Of the group among all groups; higher is first.
+    /// Priority of the group among all groups; higher is first.
     pub group_priority: i64,
-    /// Of the version in its group; higher is first.
+    /// Priority of the version in its group; higher is first.
     pub version_priority: i64,
     /// Whether the last request for it succeeded.
     pub is_current: bool,
@@ -207,7 +207,7 @@ fn entry(found: &Value) -> Option<Value> {
     Some(entry.into_value())
 }
 
-/// What clients learn about a resource.
+/// A resource in discovery.
 struct DiscoveryEntry<'a> {
     resource: &'a str,
     kind: Value,

@@ -54,7 +54,7 @@ type Backends = HashMap<String, Vec<(String, Arc<Backend>)>>;
 /// How often an APIService became unavailable for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outages {
-    /// Of the APIService.
+    /// Name of the APIService.
     pub name: String,
     /// That of its condition.
     pub reason: String,
@@ -100,7 +100,7 @@ impl Aggregator {
         }
     }
 
-    /// Where services are.
+    /// Addresses of services.
     pub fn services(&self) -> &Arc<dyn ServiceResolver> {
         &self.resolver
     }

@@ -92,7 +92,7 @@ fn wanted(definitions: &[Arc<Definition>]) -> BTreeMap<String, WantedService> {
     all
 }
 
-/// What to do about one name.
+/// Repair of one registration.
 #[derive(Debug, PartialEq, Eq)]
 enum Repair {
     Create(WantedService),

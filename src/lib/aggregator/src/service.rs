@@ -16,7 +16,7 @@ const AVAILABLE: &str = "Available";
 /// All APIServices by name.
 pub(crate) type Known = Arc<BTreeMap<String, Arc<RegisteredService>>>;
 
-/// What counts of an APIService.
+/// Fields of an APIService that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RegisteredService {
     pub(crate) uid: String,
@@ -55,7 +55,7 @@ impl Available {
         Self { status: status.to_owned(), reason: reason.into(), message: message.into() }
     }
 
-    /// Of what this server serves.
+    /// Availability of APIServices that this server itself serves.
     pub(crate) fn local() -> Self {
         Self::new("True", "Local", "Local APIServices are always available")
     }

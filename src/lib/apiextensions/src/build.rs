@@ -38,12 +38,12 @@ impl BuiltDefinition {
     }
 }
 
-/// What all definitions are built with.
+/// Inputs of all definitions.
 #[derive(Clone, Debug)]
 pub(super) struct BuildInputs {
-    /// Of `metadata`, for defaults and descriptions.
+    /// Schema of `metadata`, for defaults and descriptions.
     pub(super) metadata: Option<Arc<Schema>>,
-    /// Of conversion webhooks.
+    /// Access to conversion webhooks.
     pub(super) access: WebhookAccess,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn for_removal(
     making.definition(versions, since).ok().map(Arc::new)
 }
 
-/// Of objects that may have any field.
+/// Schema of objects that may have any field.
 fn open_schema() -> Schema {
     Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() }
 }

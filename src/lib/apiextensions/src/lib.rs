@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Delay before a failed status write or removal is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What requests need from the loop.
+/// State of the loop that requests read.
 pub struct Custom {
     observed: watch::Sender<u64>,
     services: Arc<dyn ServiceResolver>,
@@ -73,7 +73,7 @@ struct FollowedDefinition {
     since: u64,
     accepted: ResourceNames,
     decided: NameDecision,
-    /// What the catalog has.
+    /// The definition in the catalog.
     served: Option<ServedDefinition>,
     /// Why its objects cannot be served.
     broken: Option<String>,

@@ -20,9 +20,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Of one call.
+/// Max time of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of one definition.
+/// Limits of one definition.
 const LIMITS: CallLimits = CallLimits { calls: 8, waiting: 256 };
 /// Overhead of a call, and of a request that waits for another one's call.
 const CALL_BYTES: usize = 16 * 1024;

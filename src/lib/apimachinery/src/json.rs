@@ -21,7 +21,7 @@ pub(crate) const MAX_DUPLICATES: usize = 10;
 /// A decoded body.
 #[derive(Debug)]
 pub struct Decoded {
-    /// Of equal keys the last one wins, as in kube-apiserver.
+    /// The document; the last of equal keys wins, as in kube-apiserver.
     pub document: Document,
     /// Paths of duplicate keys, such as `metadata.name`, in the order of the first duplicates; at
     /// most 10.
@@ -31,7 +31,7 @@ pub struct Decoded {
 /// A decoded JSON value with its duplicate keys.
 #[derive(Debug)]
 pub struct DecodedValue {
-    /// Of any type.
+    /// A value of any type.
     pub value: Value,
     /// As in [`Decoded`].
     pub duplicates: Vec<String>,

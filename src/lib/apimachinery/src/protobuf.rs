@@ -191,9 +191,9 @@ impl Messages {
 pub struct ListHead<'a> {
     /// Message of the list, such as `k8s.io.api.core.v1.ConfigMapList`.
     pub message: &'a str,
-    /// Of the list.
+    /// apiVersion of the list.
     pub api_version: &'a str,
-    /// Of the list.
+    /// Kind of the list.
     pub kind: &'a str,
     /// An object.
     pub metadata: &'a Value,

@@ -144,7 +144,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// With the usual status of the reason.
+    /// A failure with the HTTP status of the reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason: Some(reason),

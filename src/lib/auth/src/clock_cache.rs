@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_outlives_any_number_of_new_entries() {
+    fn entries_that_are_read_outlive_any_number_of_new_ones() {
         let mut cache = ClockCache::new(100);
         cache.insert("hot".to_owned(), 0);
         for number in 1..=10_000 {

@@ -20,7 +20,7 @@ pub use access::{
     RightsScope, Union, forbidden,
 };
 pub use authenticate::{
-    Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock,
+    Authenticator, Credentials, Identity, Unauthenticated, WallClock, system_clock,
 };
 pub use impersonate::{Impersonated, Impersonation, ImpersonationModes};
 pub use rbac::{EscalationCheck, Rbac};

@@ -1,6 +1,6 @@
 //! Test support: a store with objects, a settable clock.
 
-use crate::authenticate::Clock;
+use crate::authenticate::WallClock;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::user::UserInfo;
@@ -31,7 +31,7 @@ impl FakeClock {
         self.0.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> WallClock {
         let this = self.clone();
         Arc::new(move || this.now())
     }

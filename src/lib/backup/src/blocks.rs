@@ -56,13 +56,13 @@ impl fmt::Debug for BlockHash {
     }
 }
 
-/// Where blocks are read from.
+/// Reads blocks by digest.
 pub(crate) trait BlockSource: Send + Sync {
     /// The block's bytes, unchecked.
     fn load(&self, block: &BlockRef) -> io::Result<Vec<u8>>;
 }
 
-/// Where blocks are written to.
+/// Writes blocks by digest.
 pub(crate) trait BlockTarget {
     /// Writes a block, unless it is there and whole. Returns its place and whether it was written.
     fn put(&mut self, hash: BlockHash, bytes: &[u8]) -> Result<(BlockRef, bool), BackupError>;

@@ -37,10 +37,10 @@ pub(crate) struct Point {
     pub(crate) files: Vec<PointFile>,
 }
 
-/// What a point is, for people.
+/// Summary of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointInfo {
-    /// When the backup began.
+    /// Start of the backup.
     pub taken: SystemTime,
     /// Last revision in it.
     pub revision: u64,

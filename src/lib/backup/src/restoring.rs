@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is restored, and where to.
+/// Source and target of a restore.
 pub struct RestoreTarget {
     /// A data directory that no server uses.
     pub directory: PathBuf,

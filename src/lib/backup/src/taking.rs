@@ -24,7 +24,7 @@ pub struct KeyFile {
     pub bytes: Vec<u8>,
 }
 
-/// What is backed up.
+/// The journal and the key files to back up.
 pub struct BackupSource {
     /// The journal's directory. A server may be writing it.
     pub journal: PathBuf,
@@ -32,7 +32,7 @@ pub struct BackupSource {
     pub keys: Vec<KeyFile>,
 }
 
-/// Where a backup is.
+/// Location of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackupPlace {
     /// A directory, for several points.

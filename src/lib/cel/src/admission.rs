@@ -39,7 +39,7 @@ pub struct AdmissionCompiler {
 /// Types of variables that depend on the request; `None`: not known before evaluation.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectTypes {
-    /// Of `object` and `oldObject`.
+    /// Type of `object` and `oldObject`.
     pub object: Option<Type>,
     /// From the schema of the kind in `paramKind`.
     pub params: Option<Type>,
@@ -219,7 +219,7 @@ pub(crate) const SLOTS: usize = 8;
 /// Slot of `variables`, which has no value of its own.
 pub(crate) const VARIABLES: usize = 7;
 
-/// What expressions of admission see.
+/// Variables of expressions of admission.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionInput<'a> {
     /// The new object; none for a delete.

@@ -48,7 +48,7 @@ pub(crate) enum Code {
     OptMap(Box<[Code; 2]>, bool),
 }
 
-/// How a loop combines its body's results.
+/// Combination of the results of a loop's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopKind {
     All,

@@ -48,7 +48,7 @@ impl Meter {
         answer
     }
 
-    /// What is left of the object's budget.
+    /// Rest of the object's budget.
     pub fn left(&self) -> u64 {
         self.object
     }

@@ -91,7 +91,7 @@ pub(crate) struct Estimate {
     number: Option<i64>,
 }
 
-/// What is known of a variable's value.
+/// Known bounds of a variable's value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VariableSize {
     place: SchemaPosition,
@@ -104,12 +104,12 @@ impl VariableSize {
         Self { place, ..Self::default() }
     }
 
-    /// Of a variable that stands for an expression.
+    /// Estimate of a variable that stands for an expression.
     pub(crate) fn of(value: &Estimate) -> Self {
         Self { place: value.place.clone(), size: value.size, entries: value.entries }
     }
 
-    /// Of a variable for the value of an optional.
+    /// Estimate of a variable for the value of an optional.
     pub(crate) fn computed(answer: &Type) -> Self {
         Self { size: scalar(answer), ..Self::default() }
     }

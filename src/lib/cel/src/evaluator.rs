@@ -9,7 +9,7 @@ use crate::failure::{Failure, NO_OVERLOAD, no_overload};
 use crate::library::function::Function;
 use crate::library::no_function;
 use crate::value::text::double;
-use crate::value::{Answer, Field, List, Map, MapKey, MessageValue, Value};
+use crate::value::{CelResult, Field, List, Map, MapKey, MessageValue, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         Self { variables: scope.roots(), scope: Some(scope), meter }
     }
 
-    pub(crate) fn evaluate(&mut self, code: &'a Code) -> Answer<'a> {
+    pub(crate) fn evaluate(&mut self, code: &'a Code) -> CelResult<'a> {
         match code {
             Code::Constant(value) => return Ok(value.clone()),
             Code::Call(..)
@@ -48,7 +48,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         }
     }
 
-    fn step(&mut self, code: &'a Code) -> Answer<'a> {
+    fn step(&mut self, code: &'a Code) -> CelResult<'a> {
         match code {
             Code::Constant(value) => Ok(value.clone()),
             Code::Variable(place) => {
@@ -89,7 +89,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
     }
 
     /// Evaluates with additional variables.
-    fn with<const N: usize>(&mut self, values: [Value<'a>; N], code: &'a Code) -> Answer<'a> {
+    fn with<const N: usize>(&mut self, values: [Value<'a>; N], code: &'a Code) -> CelResult<'a> {
         let depth = self.variables.len();
         self.variables.extend(values);
         let answer = self.evaluate(code);
@@ -97,7 +97,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         answer
     }
 
-    fn opt_map(&mut self, parts: &'a [Code; 2], flat: bool) -> Answer<'a> {
+    fn opt_map(&mut self, parts: &'a [Code; 2], flat: bool) -> CelResult<'a> {
         match self.evaluate(&parts[0])? {
             Value::Optional(None) => Ok(Value::Optional(None)),
             Value::Optional(Some(value)) => {
@@ -108,7 +108,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         }
     }
 
-    fn select(&mut self, operand: &'a Code, field: &'a Field, optional: bool) -> Answer<'a> {
+    fn select(&mut self, operand: &'a Code, field: &'a Field, optional: bool) -> CelResult<'a> {
         let operand = self.evaluate(operand)?;
         let found = |operand: &Value<'a>| match operand {
             Value::Map(map) => Ok(map.field(field)),
@@ -124,7 +124,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         }
     }
 
-    fn has(&mut self, operand: &'a Code, field: &'a Field) -> Answer<'a> {
+    fn has(&mut self, operand: &'a Code, field: &'a Field) -> CelResult<'a> {
         let present = match self.evaluate(operand)? {
             Value::Map(map) => map.field(field).is_some(),
             Value::Optional(Some(inner)) => {
@@ -136,7 +136,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         Ok(Value::Bool(present))
     }
 
-    fn index(&mut self, operand: &'a Code, index: &'a Code, optional: bool) -> Answer<'a> {
+    fn index(&mut self, operand: &'a Code, index: &'a Code, optional: bool) -> CelResult<'a> {
         let operand = self.evaluate(operand)?;
         let index = self.evaluate(index)?;
         match operand {
@@ -154,7 +154,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         }
     }
 
-    fn call(&mut self, rows: &'a [&'static Function], args: &'a [Code]) -> Answer<'a> {
+    fn call(&mut self, rows: &'a [&'static Function], args: &'a [Code]) -> CelResult<'a> {
         let mut values = Vec::with_capacity(args.len());
         for arg in args {
             values.push(self.evaluate(arg)?);
@@ -174,7 +174,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
     }
 
     /// A decisive operand outweighs failed ones.
-    fn logical(&mut self, all: &'a [Code], decisive: bool) -> Answer<'a> {
+    fn logical(&mut self, all: &'a [Code], decisive: bool) -> CelResult<'a> {
         let mut failure = None;
         for code in all {
             match self.evaluate(code) {
@@ -189,7 +189,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         failure.map_or(Ok(Value::Bool(!decisive)), Err)
     }
 
-    fn list(&mut self, items: &'a [(Code, bool)]) -> Answer<'a> {
+    fn list(&mut self, items: &'a [(Code, bool)]) -> CelResult<'a> {
         self.meter.spend(10)?;
         let mut out = Vec::with_capacity(items.len());
         for (item, optional) in items {
@@ -202,7 +202,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         Ok(Value::list(out))
     }
 
-    fn map(&mut self, entries: &'a [(Code, Code, bool)]) -> Answer<'a> {
+    fn map(&mut self, entries: &'a [(Code, Code, bool)]) -> CelResult<'a> {
         self.meter.spend(30)?;
         let mut out = BTreeMap::new();
         for (key, value, optional) in entries {
@@ -223,7 +223,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         Ok(Value::Map(Map::of(out)))
     }
 
-    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Code, bool)]) -> Answer<'a> {
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Code, bool)]) -> CelResult<'a> {
         self.meter.spend(40)?;
         let mut out = BTreeMap::new();
         for (field, value, optional) in fields {

@@ -68,7 +68,7 @@ impl Rules {
 
     /// The errors of the rules of a schema that may be invalid itself. `refused` are the schema's
     /// errors: rules there and above are not compiled, nor any rules of a non-structural schema.
-    pub fn judge(
+    pub fn validate_schema(
         schema: &Arc<Schema>,
         path: &str,
         refused: &[FieldError],

@@ -160,7 +160,7 @@ struct Parser<'s> {
     recovering: bool,
 }
 
-type Parsed = Result<Ast, RuleAbort>;
+type SyntaxResult = Result<Ast, RuleAbort>;
 
 /// First tokens of a literal, a name or a bracketed expression.
 const MEMBER: TokenSet = token_set(&[
@@ -357,7 +357,7 @@ impl Parser<'_> {
         self.rule(parsed, follow)
     }
 
-    fn signed(&mut self, follow: &FollowSet) -> Parsed {
+    fn signed(&mut self, follow: &FollowSet) -> SyntaxResult {
         self.sync(EXPRESSION)?;
         let at = self.place();
         let (name, count) = match (self.peek(), self.ahead(1)) {
@@ -418,7 +418,7 @@ impl Parser<'_> {
         operand
     }
 
-    fn suffix(&mut self, operand: Ast, follow: &FollowSet) -> Parsed {
+    fn suffix(&mut self, operand: Ast, follow: &FollowSet) -> SyntaxResult {
         if self.peek() == Token::OpenBracket {
             return self.index(operand, follow);
         }
@@ -470,7 +470,7 @@ impl Parser<'_> {
         }
     }
 
-    fn index(&mut self, operand: Ast, follow: &FollowSet) -> Parsed {
+    fn index(&mut self, operand: Ast, follow: &FollowSet) -> SyntaxResult {
         let at = self.consume().start;
         self.sync(ITEM)?;
         let optional = self.eat(Token::Question);
@@ -507,7 +507,7 @@ impl Parser<'_> {
         if failed { Ast::leaf(at, ExprKind::Null) } else { found }
     }
 
-    fn primary_of(&mut self, follow: &FollowSet) -> Parsed {
+    fn primary_of(&mut self, follow: &FollowSet) -> SyntaxResult {
         self.sync(MEMBER)?;
         let at = self.place();
         match self.peek() {
@@ -530,7 +530,7 @@ impl Parser<'_> {
         }
     }
 
-    fn literal(&mut self, at: usize) -> Parsed {
+    fn literal(&mut self, at: usize) -> SyntaxResult {
         let negative = self.peek() == Token::Minus;
         if negative && !matches!(self.ahead(1), Token::Int | Token::Double) {
             return Err(self.no_alternative(1));
@@ -577,7 +577,7 @@ impl Parser<'_> {
     }
 
     /// A name, call or message literal.
-    fn named(&mut self, follow: &FollowSet) -> Parsed {
+    fn named(&mut self, follow: &FollowSet) -> SyntaxResult {
         let start = self.place();
         let leading = usize::from(self.peek() == Token::Dot);
         let mut names = 1;
@@ -611,7 +611,7 @@ impl Parser<'_> {
         Ok(Ast::leaf(lexeme.start, ExprKind::Name(name)))
     }
 
-    fn message(&mut self, tokens: usize, follow: &FollowSet) -> Parsed {
+    fn message(&mut self, tokens: usize, follow: &FollowSet) -> SyntaxResult {
         let name: String = (0..tokens)
             .map(|_| {
                 let lexeme = self.consume();
@@ -642,7 +642,7 @@ impl Parser<'_> {
         Ok(self.above(at, ExprKind::Message(name, fields), below))
     }
 
-    fn list(&mut self, at: usize, follow: &FollowSet) -> Parsed {
+    fn list(&mut self, at: usize, follow: &FollowSet) -> SyntaxResult {
         self.consume();
         let closing = token_set(&[Token::CloseBracket, Token::Comma]);
         self.sync(ITEM.and(closing))?;
@@ -665,7 +665,7 @@ impl Parser<'_> {
         Ok(self.above(at, ExprKind::List(items), below))
     }
 
-    fn map(&mut self, at: usize, follow: &FollowSet) -> Parsed {
+    fn map(&mut self, at: usize, follow: &FollowSet) -> SyntaxResult {
         self.consume();
         let closing = token_set(&[Token::CloseBrace, Token::Comma]);
         self.sync(ITEM.and(closing))?;

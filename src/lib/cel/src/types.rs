@@ -16,7 +16,7 @@ pub enum Type {
     Dyn,
     /// Not determined by anything: the item type of `[]`.
     Var,
-    /// Of an expression with an error: compatible with everything.
+    /// Type of an expression with an error: compatible with everything.
     Error,
     /// `null_type`
     Null,

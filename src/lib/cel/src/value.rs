@@ -23,7 +23,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// The result of an evaluation.
-pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
+pub(crate) type CelResult<'a> = Result<Value<'a>, Failure>;
 
 /// A runtime value.
 #[derive(Clone, Debug)]

@@ -260,7 +260,7 @@ cidr('10.0.0.0/8').containsIP(self.s) | 'no such overload'
 "#;
 
 #[test]
-fn runtime_errors_are_those_of_upstream() {
+fn runtime_errors_are_those_of_kube_apiserver() {
     let spec =
         json!({"s": "a", "n": 3, "f": 1, "l": ["a"], "m": {}, "when": "9999-12-31T23:59:59Z"});
     for (rule, why) in FAILURES.lines().filter_map(|line| line.split_once(" | ")) {
@@ -310,7 +310,7 @@ optional.of(self.n).optFlatMap(x, [x]).hasValue() | compilation failed: ERROR: <
 "#;
 
 #[test]
-fn compile_errors_are_those_of_upstream() {
+fn compile_errors_are_those_of_kube_apiserver() {
     // Escaped, since sources are ASCII.
     let accented = ("has(self.o.\u{e9})", "token recognition error at: '\u{e9}'");
     let rules = CONSTANTS.lines().filter_map(|line| line.split_once(" | ")).chain([accented]);

@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Namespace of the features of Kubernetes.
 const NAMESPACE: &str = "kube-system";
-/// Between checks whether the API is served: from its first transition on, a component must be
-/// heard within the evaluation time.
+/// Interval of checks whether the API is served: from its first transition on, a component must
+/// report within the evaluation time.
 const UNSERVED: Duration = Duration::from_secs(20);
 /// Between looks at gates that were asked for the first time, and before a failed report is tried
 /// again.
@@ -33,7 +33,7 @@ const SPREAD: Duration = Duration::from_secs(10);
 /// A value of a gate, as in `status.uses`.
 #[derive(Debug, PartialEq)]
 struct UsedValue {
-    /// Of the component.
+    /// Version of the component.
     version: String,
     enabled: bool,
 }

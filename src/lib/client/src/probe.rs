@@ -38,7 +38,7 @@ pub struct ProbeRequest {
     pub headers: Vec<(String, String)>,
 }
 
-/// What came back.
+/// Status and body of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResponse {
     /// HTTP status.

@@ -19,19 +19,19 @@ const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Between renewals.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Of a lease.
+/// Duration of a lease.
 const TTL: Duration = Duration::from_secs(15);
 /// Limit of leaving at a stop.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the API server is.
+/// Addresses of the API server.
 #[derive(Clone, Copy, Debug)]
 pub struct KubernetesService {
     /// `clusterIP` of the Service.
     pub service_address: IpAddr,
     /// By which the cluster reaches this server; `None`: no endpoints are kept.
     pub advertised: Option<IpAddr>,
-    /// Of this server.
+    /// Port of this server.
     pub port: u16,
 }
 

@@ -21,9 +21,9 @@ const MAX_ADDRESSES: usize = 4;
 /// Which addresses a host may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedHosts {
-    /// Of a kubelet, which may run on this machine.
+    /// Addresses of kubelets, which may run on this machine.
     Kubelets,
-    /// Of what users of the API name.
+    /// Addresses that users of the API name.
     Others,
 }
 
@@ -36,7 +36,7 @@ impl AllowedHosts {
     }
 }
 
-/// How a connection is secured.
+/// Transport security of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
     /// A kubelet: it gets this server's certificate.

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_relay::query_pairs;
 use ferrokube_resource::Definition;
 
-/// What a request connects to.
+/// Destinations of connecting subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectKind {
     /// A container's log; a read, which admission does not see.
@@ -20,7 +20,7 @@ pub(crate) enum ConnectKind {
 }
 
 impl ConnectKind {
-    /// Of a subresource; `None`: it is served otherwise.
+    /// The kind of a subresource; `None`: it is served otherwise.
     pub(crate) fn of(definition: &Definition, subresource: &str) -> Option<Self> {
         if !definition.group.is_empty() || !definition.dialect.is_bundled() {
             return None;

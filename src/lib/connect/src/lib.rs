@@ -76,7 +76,7 @@ impl KubeletTrust {
     }
 }
 
-/// How things are connected to.
+/// Settings of connections.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectSettings {
     /// By which kubelets recognize this server.
@@ -100,7 +100,7 @@ pub struct Connections {
 pub struct ConnectCall<'a> {
     /// What is stored.
     pub registry: &'a Registry,
-    /// Of the caller.
+    /// Context of the caller.
     pub context: &'a RequestContext,
     /// The subresource.
     pub target: &'a Target,
@@ -118,7 +118,7 @@ pub struct ConnectCall<'a> {
     pub upgrade: Option<OnUpgrade>,
     /// The client's address.
     pub peer: Option<IpAddr>,
-    /// Who is charged for the connection.
+    /// The caller that is charged for the connection.
     pub caller: BudgetCaller,
     /// Name and attributes of the call's span.
     pub span: SpanInfo<'a>,
@@ -312,7 +312,7 @@ impl Connections {
     }
 }
 
-/// What a request says of where it goes.
+/// Destination in the query of a request.
 struct ConnectQuery<'a> {
     /// Parsed.
     options: &'a Document,
@@ -321,7 +321,7 @@ struct ConnectQuery<'a> {
     below: &'a str,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 struct ConnectLocation {
     endpoint: RemoteEndpoint,
     path: String,
@@ -393,7 +393,7 @@ async fn log_failure(target: &Target, response: Response) -> Failure {
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             // Of this server, not of the client.
-            tracing::warn!(status = status.as_u16(), text, "a kubelet refuses this server");
+            tracing::warn!(status = status.as_u16(), text, "a kubelet rejected this server");
             Failure::internal("the kubelet refuses this server; see --kubelet-client-certificate")
         }
         _ => Failure::internal(text).with_details(Details::of(&resource, name)),
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_a_proxy_is_the_other_servers() {
+    fn paths_below_a_proxy_are_the_other_servers() {
         let node = |path| split(ConnectKind::NodeProxy, path);
         assert_eq!(node("/api/v1/nodes/n/proxy"), ("/api/v1/nodes/n/proxy", ""));
         assert_eq!(node("/api/v1/nodes/n/proxy/a/b"), ("/api/v1/nodes/n/proxy", "/a/b"));

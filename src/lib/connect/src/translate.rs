@@ -26,10 +26,10 @@ const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-v
 const REPLIES: usize = 16;
 /// Bytes of a piece of a forwarded port.
 const PIECE: usize = 32 << 10;
-/// Of a response that is no switch of protocols.
+/// Max time until a response that does not switch protocols.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// What a websocket is translated to.
+/// Protocol that a websocket is translated to.
 pub(crate) enum Translation {
     /// Streams: their number in SPDY and their channel.
     Channels(Vec<(u32, u8, &'static str)>),
@@ -37,7 +37,7 @@ pub(crate) enum Translation {
 }
 
 impl Translation {
-    /// Of a request; `None`: its protocol is passed on as it is.
+    /// Translation of a request; `None`: its protocol is passed on as it is.
     pub(crate) fn of(kind: ConnectKind, headers: &HeaderMap, options: &Document) -> Option<Self> {
         let is_stream = matches!(kind, ConnectKind::Exec | ConnectKind::Attach);
         if is_stream && websocket::offered(headers, CHANNELS) {

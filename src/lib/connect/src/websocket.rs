@@ -41,7 +41,7 @@ pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<Head
     Some(fields.into_iter().collect())
 }
 
-/// What a client sends.
+/// A parsed websocket frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientFrame {
     /// Part of a message, or all of it.

@@ -53,14 +53,14 @@ struct ControllerSpec {
 
 enum Start {
     /// By itself: what runs until it is dropped.
-    Alone(fn(ControllerLaunch<'_>) -> Running),
+    Alone(fn(ControllerLaunch<'_>) -> ControllerFuture),
     /// By [`start_monitored`], together with the others that share metadata watches.
     Monitored,
 }
 
-pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type ControllerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a controller starts with.
+/// Inputs of a controller's start.
 struct ControllerLaunch<'a> {
     config: &'a ManagerConfig,
     /// Acts as the manager.
@@ -146,7 +146,7 @@ pub const NAMES: [&str; CONTROLLERS.len()] = {
     names
 };
 
-fn start_tokens(launch: ControllerLaunch<'_>) -> Running {
+fn start_tokens(launch: ControllerLaunch<'_>) -> ControllerFuture {
     match launch.config.signer.clone() {
         Some(signer) => {
             Box::pin(secret_tokens::run(launch.manager, Arc::clone(&launch.config.root_ca), signer))
@@ -177,7 +177,7 @@ pub(crate) struct OwnController {
     pub(crate) name: String,
     /// Empty: the manager's own identity.
     pub(crate) account: String,
-    pub(crate) start: Arc<dyn Fn(Client) -> Running + Send + Sync>,
+    pub(crate) start: Arc<dyn Fn(Client) -> ControllerFuture + Send + Sync>,
 }
 
 /// Why the manager ended.

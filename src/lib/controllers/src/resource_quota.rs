@@ -27,14 +27,14 @@ const SETTLE: Duration = Duration::from_millis(500);
 pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
 /// Namespace and name.
-type Key = (String, String);
+type QuotaKey = (String, String);
 
 /// Requeues quotas on deletions seen by the monitor.
 #[derive(Default)]
 pub(crate) struct QuotaTracker {
-    queue: WorkQueue<Key>,
+    queue: WorkQueue<QuotaKey>,
     /// Existing quotas.
-    known: Mutex<HashSet<Key>>,
+    known: Mutex<HashSet<QuotaKey>>,
 }
 
 impl MetadataListener for QuotaTracker {
@@ -88,7 +88,7 @@ async fn reconcile(
     client: Client,
     monitor: Arc<Monitor>,
     counted_as: CountedAs,
-    quota: Key,
+    quota: QuotaKey,
 ) -> Result<Next, kube::Error> {
     let (namespace, name) = quota;
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_not_served_nothing_is_used() {
+    fn resources_that_are_not_served_have_no_usage() {
         for key in [
             "pods",
             "count/pods",

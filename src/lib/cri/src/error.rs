@@ -81,7 +81,7 @@ impl CallCode {
         Self::Unauthenticated,
     ];
 
-    /// Of gRPC's number; unknown numbers are `Unknown`.
+    /// Code by gRPC's number; unknown numbers are `Unknown`.
     pub fn from_number(number: i32) -> Self {
         let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         index.and_then(|index| Self::ALL.get(index)).copied().unwrap_or(Self::Unknown)

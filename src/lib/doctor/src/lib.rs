@@ -9,7 +9,7 @@ pub mod store;
 
 use std::fmt;
 
-/// How a check ended.
+/// Severity of what a check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckOutcome {
     /// As it should be.
@@ -33,16 +33,16 @@ impl fmt::Display for CheckOutcome {
     }
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Name of the check.
     pub check: &'static str,
-    /// How it ended.
+    /// Severity of the finding.
     pub outcome: CheckOutcome,
     /// What it found; a line without control characters.
     pub what: String,
-    /// What to do; empty if nothing.
+    /// Advice; empty if none is needed.
     pub advice: String,
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 /// Below this a server refuses writes soon.
 const FULL_BYTES: u64 = 64 << 20;
-/// Below this there is little room for merges and logs.
+/// Free bytes below which merges and logs may not fit.
 const TIGHT_BYTES: u64 = 1 << 30;
 /// Free inodes for a day's files.
 const FEW_INODES: u64 = 1000;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Line by which an asset is recognized as ours, so that it may be replaced.
 const MARK: &str = "# Made by ferrokube envtest-assets.";
 
-/// What the directory is made of.
+/// Contents of the directory.
 #[derive(Clone, Debug)]
 pub struct Assets {
     /// The executable of this product.

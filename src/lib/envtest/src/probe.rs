@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_BYTES: u64 = 64 << 10;
 
-/// Where an API server keeps its state.
+/// Location of an API server's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateLocation {
     /// In this folder of the stand-in.

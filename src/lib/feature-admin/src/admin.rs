@@ -23,10 +23,10 @@ const KIND: &str = "Feature";
 const PAGE: u32 = 500;
 /// Names in an error about a feature that does not exist.
 const MAX_NAMES: usize = 20;
-/// Of writes, in `managedFields`.
+/// Field manager of writes.
 const MANAGER: &str = "feature-admin";
 
-/// What to do.
+/// A command of `feature-admin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureCommand {
     /// All features.
@@ -59,7 +59,7 @@ pub enum FeatureCommand {
     Watch,
 }
 
-/// How commands are run.
+/// Settings of commands.
 #[derive(Clone, Default)]
 pub struct AdminOptions {
     /// Print JSON documents instead of texts.

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn f13_what_nobody_confirms_is_not_safe() {
+    fn f13_an_unconfirmed_feature_is_not_safe() {
         let mut silent = stable("Off");
         silent["status"]["conditions"] = json!([]);
         assert_eq!(whys(&silent, UP), ["LogTracking: no API server says that the upgrade is safe"]);

@@ -27,7 +27,7 @@ pub struct FeatureReport {
     pub configured: String,
     /// Value unless set.
     pub default: String,
-    /// Where the configured value comes from.
+    /// Source of the configured value.
     pub source: String,
     /// Stability at this version.
     pub stability: String,
@@ -346,7 +346,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_another_type_is_empty() {
+    fn missing_or_mistyped_fields_are_empty() {
         for object in [json!({}), json!(null), json!({"status": {"uses": 5, "state": "Gone"}})] {
             let report = FeatureReport::read(&object);
             assert_eq!((report.state, report.uses.len()), (None, 0));

@@ -19,7 +19,7 @@ pub struct Descriptor {
     pub owner: &'static str,
     /// Metrics that show whether it is used, or in trouble.
     pub metrics: &'static [&'static str],
-    /// Where components take its value from.
+    /// Source of the value in components.
     pub setting: FeatureSetting,
     /// Tasks on the way to off, in order.
     pub tasks: &'static [FeatureTask],

@@ -57,7 +57,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P05",
-            "Yes: a feature is on, used, off and on again while the API is served (tests `f36_the_fields_of_leases_come_and_go`, `f09_off_clears_what_is_stored_and_on_again_works`); without the gate nothing of it is there (test `nothing_of_it_is_there_while_the_api_is_off`).",
+            "Yes: a feature is on, used, off and on again while the API is served (tests `f36_the_fields_of_leases_come_and_go`, `f09_off_clears_what_is_stored_and_on_again_works`); without the gate nothing of it is there (test `the_feature_api_is_absent_while_it_is_off`).",
         ),
         answer(
             "P06",

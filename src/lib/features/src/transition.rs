@@ -133,7 +133,7 @@ pub struct TransitionView<'a> {
     pub others: &'a [ServerReport],
     /// Time since this server first saw the record in its present revision.
     pub observed: Duration,
-    /// How long components have to report.
+    /// Max time until components report.
     pub evaluation: Duration,
     /// Percentage of components that turn the feature on first; less than 100 holds
     /// [`FeatureState::TurningOn`].
@@ -176,7 +176,7 @@ impl fmt::Display for Blocker {
     }
 }
 
-/// What the server does next.
+/// The server's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionStep {
     /// Nothing: the state is the desired one.

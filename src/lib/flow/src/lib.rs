@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request waits for bytes.
+/// Max wait of a request for bytes.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Max bodies that are read only to be dropped.
 const DRAINS: usize = 256;

@@ -38,7 +38,7 @@ impl BudgetCaller {
 pub struct QueueLimit {
     /// Named or anonymous.
     pub per_caller: usize,
-    /// Of all callers.
+    /// Bound on the bytes of all callers.
     pub total: usize,
 }
 

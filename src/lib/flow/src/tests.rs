@@ -152,7 +152,7 @@ async fn a_request_does_not_compete_with_itself_for_room_at_webhooks() {
 }
 
 #[tokio::test]
-async fn what_came_with_a_call_that_failed_stays_counted() {
+async fn bytes_of_a_failed_call_stay_counted() {
     let flow = Arc::new(Flow::new(&Limits::default()));
     with_budgets(&flow, async {
         let class = classify(&flow, &user("jane", "writers"), None);

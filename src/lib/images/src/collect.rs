@@ -32,7 +32,7 @@ impl ImageCollection {
     }
 }
 
-/// What is known of an image.
+/// Known state of an image.
 #[derive(Clone, Copy)]
 struct SeenImage {
     first: Instant,
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_freed_follows_from_the_two_percentages() {
+    fn bytes_to_free_follow_from_the_two_percentages() {
         let policy = ImageCollection {
             high_percent: 85,
             low_percent: 80,

@@ -30,7 +30,7 @@ pub(crate) enum FlightState {
     Over(Result<Pulled, PullFailure>),
 }
 
-/// What a flight brought.
+/// Result of a flight.
 #[derive(Clone)]
 pub(crate) struct Pulled {
     /// The runtime's reference.
@@ -208,7 +208,7 @@ impl Drop for JoinedFlight {
     }
 }
 
-/// What a flight's task owns.
+/// State owned by a flight's task.
 struct RunningFlight {
     flights: Arc<Flights>,
     spec: ImageSpec,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// Time between two events about a pull that goes on.
 const PROGRESS_EVENTS: Duration = Duration::from_secs(30);
 
-/// How pulls are bounded.
+/// Bounds of pulls.
 #[derive(Clone, Copy, Debug)]
 pub struct PullConfig {
     /// One pull at a time, whatever the limit.
@@ -65,7 +65,7 @@ pub enum PullPolicy {
 /// The pod that needs an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodIdentity {
-    /// Of the pod and its events.
+    /// Namespace of the pod and its events.
     pub namespace: String,
     /// In its namespace.
     pub name: String,
@@ -84,9 +84,9 @@ pub struct PullRequest {
     pub policy: PullPolicy,
     /// To try in turn; none: anonymous.
     pub credentials: Vec<RegistryAuth>,
-    /// Of the pod's sandbox.
+    /// Config of the pod's sandbox.
     pub sandbox: Option<PodSandboxConfig>,
-    /// Of the pod's runtime class.
+    /// Handler of the pod's runtime class.
     pub runtime_handler: String,
     /// The pod's annotations, which go along as the image's.
     pub annotations: BTreeMap<String, String>,

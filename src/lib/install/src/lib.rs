@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 /// Name of the executable.
 const BINARY: &str = "ferrokube";
 
-/// Where things go.
+/// Target paths of an installation.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// Of the file system: `/`, or a directory that becomes one (an image, a package).
+    /// Root of the file system: `/`, or a directory that becomes one (an image, a package).
     pub root: PathBuf,
     /// Absolute path of `bin` and `lib`, such as `/usr/local`.
     pub prefix: PathBuf,

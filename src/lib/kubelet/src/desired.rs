@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What the sources say.
+/// Pods that the sources report.
 #[derive(Debug, Default)]
 pub(crate) struct DesiredPods {
     /// To be run.

@@ -9,7 +9,7 @@ use ferrokube_cri::{
 };
 use std::collections::BTreeMap;
 
-/// What the runtime has of a pod.
+/// State of a pod in the runtime.
 pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError> {
     let label_selector = BTreeMap::from([(POD_UID.to_owned(), uid.to_owned())]);
     let filter =

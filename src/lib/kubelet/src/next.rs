@@ -12,7 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Exit code of a container that was killed.
 const KILLED: i32 = 137;
 
-/// What to do next. After it, look again.
+/// The next action. After it, look again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PodAction {
     /// Nothing runs: run a sandbox; the number of those before.
@@ -48,7 +48,7 @@ pub(crate) struct SeenPod {
     pub(crate) ips: Vec<String>,
 }
 
-/// What keeps containers from going on.
+/// Conditions under which containers must wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHolds {
     /// By name: failed to start, and how long until the next try.

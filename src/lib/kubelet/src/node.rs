@@ -23,13 +23,13 @@ use tokio::sync::OnceCell;
 /// Directories.
 #[derive(Clone, Debug)]
 pub struct KubeletPaths {
-    /// Of pods' own files: `/var/lib/kubelet`.
+    /// Directory of pods' own files: `/var/lib/kubelet`.
     pub root: PathBuf,
-    /// Of logs: `/var/log/pods`.
+    /// Directory of logs: `/var/log/pods`.
     pub logs: PathBuf,
 }
 
-/// What workers share.
+/// State shared by workers.
 pub(crate) struct PodNode {
     pub(crate) runtime: Runtime,
     pub(crate) images: ImageManager,
@@ -41,7 +41,7 @@ pub(crate) struct PodNode {
     pub(crate) objects: Arc<dyn PodObjects>,
     pub(crate) figures: Arc<dyn FigureSource>,
     pub(crate) thresholds: EvictionPolicy,
-    /// What the node is short of now.
+    /// Resources that the node is short of.
     pub(crate) pressure: Mutex<NodePressure>,
     pub(crate) ends: PodEnds,
     /// Pods that have a worker, by UID.

@@ -36,7 +36,7 @@ pub(crate) struct PodLoop {
     ending: BTreeMap<String, EndingTask>,
 }
 
-/// Where the node's pods come from.
+/// Sources of the node's pods.
 pub(crate) struct PodSources {
     /// Directory of files.
     pub(crate) static_pods: Option<PathBuf>,

@@ -27,7 +27,7 @@ const SPEC: &[&str] = &[
     "topologySpreadConstraints",
     "volumes",
 ];
-/// Of containers and init containers.
+/// Fields of containers and init containers.
 const CONTAINER: &[&str] = &[
     "args",
     "command",

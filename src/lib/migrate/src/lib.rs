@@ -30,12 +30,12 @@ use std::collections::BTreeMap;
 /// Gets the number of keys done and of all keys.
 pub type Report<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// What a migration did.
+/// Result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationSummary {
     /// Keys in the target.
     pub keys: u64,
-    /// Of them, those that an earlier run had copied.
+    /// Keys that an earlier run had copied.
     pub present: u64,
     /// Hash of all keys and values, as compared.
     pub hash: String,

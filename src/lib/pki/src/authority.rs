@@ -82,7 +82,7 @@ pub fn node_name(node: &str) -> String {
 /// The group of all nodes.
 pub const NODES: &str = "system:nodes";
 
-/// Of the client certificate of a scheduler.
+/// Subject of the client certificate of a scheduler.
 pub const SCHEDULER: Subject<'static> =
     Subject { common_name: "system:kube-scheduler", organizations: &[] };
 

@@ -33,7 +33,7 @@ pub struct CertificateFacts {
     pub not_after: SystemTime,
 }
 
-/// Where a certificate is in its validity.
+/// Stage of a certificate's validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// Valid for long enough.

@@ -16,7 +16,7 @@ const MAX_FILES: usize = 256;
 pub struct FoundCertificate {
     /// The file.
     pub path: PathBuf,
-    /// What it says, or why that cannot be read.
+    /// Facts of the certificate, or the error of reading them.
     pub facts: Result<CertificateFacts, String>,
 }
 

@@ -12,7 +12,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// A bearer token in the list of a websocket's protocols.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Of one connection (RFC 9110, section 7.6.1).
+/// Headers of one connection (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_as_it_was() {
+    fn decoding_inverts_encoding() {
         let pairs = [("command", "sh"), ("command", "a b&c=d+e%\u{e9}"), ("tty", "")];
         let decoded = query_pairs(&encoded_query(pairs));
         let decoded: Vec<_> = decoded.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();

@@ -42,7 +42,7 @@ pub fn broken_by(error: &(dyn Error + 'static)) -> String {
     "the connection broke before it answered".to_owned()
 }
 
-/// What a response holds while it streams.
+/// State of a streaming response.
 pub struct Relay {
     /// A place that others may need; `None`: it is bounded elsewhere.
     pub loan: Option<Loan>,

@@ -70,7 +70,7 @@ pub struct UpgradeCall {
     pub protocol: &'static str,
     /// The client's connection.
     pub client: OnUpgrade,
-    /// Of the response; also if the server does not switch.
+    /// Headers and body of the response; also if the server does not switch.
     pub relay: Relay,
     /// For the server.
     pub request: Request<Body>,

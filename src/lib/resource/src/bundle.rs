@@ -201,7 +201,7 @@ fn is_named(kind: &NativeKind, name: &str) -> bool {
     group == kind.group && (plural == "*" || plural == kind.plural)
 }
 
-/// What bundles serve together.
+/// The sum of bundles.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Composition {

@@ -29,7 +29,7 @@ pub struct Column {
     pub json_path: Arc<str>,
 }
 
-/// Where a column's cells come from.
+/// Source of a column's cells.
 #[derive(Debug)]
 pub enum CellSource {
     /// The hooks compute them.

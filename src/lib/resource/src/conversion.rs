@@ -16,7 +16,7 @@ pub struct Conversion {
     pub room: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Of [`Converter::convert`].
+/// Result of [`Converter::convert`].
 pub type ConversionFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
 

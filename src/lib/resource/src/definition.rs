@@ -131,7 +131,7 @@ pub struct ApiPriority {
 }
 
 impl ApiPriority {
-    /// Of custom resources.
+    /// Priority of custom resources.
     pub const CUSTOM: Self = Self { group: 1000, version: 100 };
 }
 
@@ -164,7 +164,7 @@ pub struct Definition {
     pub storage_prefix: Option<String>,
     /// Native or custom.
     pub dialect: Dialect,
-    /// How its requests are treated.
+    /// Treatment of its requests.
     pub policy: Policy,
     /// Changes with the definition.
     pub epoch: u32,
@@ -215,7 +215,7 @@ impl Definition {
         }
     }
 
-    /// What features that are off refuse.
+    /// Errors of fields of features that are off.
     pub fn refused(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         self.guards.iter().filter_map(|guard| guard.check(change.old, object)).collect()
     }

@@ -65,7 +65,7 @@ impl FieldGuard {
         Self { field, open_until: Arc::new(open_until.into()), is_hidden: Arc::default() }
     }
 
-    /// What it guards.
+    /// The field that is closed while its feature is off.
     pub fn field(&self) -> &GuardedField {
         &self.field
     }

@@ -175,7 +175,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
 
     /// Cells of the object's table row, for columns without a JSONPath, in column order. Only
     /// called by [`Self::print`].
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         vec![Value::from(object.name()), Value::from(since(object.meta("creationTimestamp"), now))]
     }
 
@@ -184,7 +184,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// and record times by [`TableRow::since`].
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         let now = row.dated();
-        self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));
+        self.print_document(&object.document(), now).iter().for_each(|cell| row.value(cell));
     }
 }
 

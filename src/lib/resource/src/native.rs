@@ -52,7 +52,7 @@ pub struct KindBody {
     pub guarded: &'static [GuardedField],
     /// Storage prefix; `None`: not stored.
     pub storage: Option<&'static str>,
-    /// How requests are treated.
+    /// Treatment of requests.
     pub policy: Policy,
     /// Behavior.
     pub hooks: Arc<dyn Hooks>,

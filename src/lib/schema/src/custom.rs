@@ -105,7 +105,7 @@ enum NodeRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meta {
     Outside,
-    /// Of an embedded resource.
+    /// Metadata of an embedded resource.
     Embedded,
     /// Where no default may be: the words for the resource itself, or for map values.
     Bare(&'static str),

@@ -208,7 +208,7 @@ pub struct Property {
     pub schema: Node,
     /// Must be present.
     pub required: bool,
-    /// How it is written.
+    /// Form in which the field is written.
     pub emit: Emit,
     /// For OpenAPI: the purpose of this field, where several fields share the node.
     pub description: Option<&'static str>,

@@ -53,7 +53,7 @@ pub enum TestClusterError {
     Controllers(#[from] ManagerError),
 }
 
-/// What a cluster has.
+/// Settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct TestClusterConfig {
     /// Kinds of containers, such as pods and deployments, besides the generic ones. Default: true.

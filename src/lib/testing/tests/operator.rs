@@ -49,7 +49,7 @@ async fn until(deployments: &Api<Deployment>, name: &str, is_there: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_operator_makes_goes_with_its_owner() {
+async fn objects_of_an_operator_go_with_their_owner() {
     let cluster = TestCluster::start().await.unwrap();
     let client = cluster.client().unwrap();
     let page = |name: &str| ConfigMap {

@@ -114,7 +114,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Starting {
     started: Instant,
-    /// Of its standard output.
+    /// Lines of its standard output.
     lines: Mutex<Receiver<String>>,
 }
 

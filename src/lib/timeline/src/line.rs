@@ -38,7 +38,7 @@ pub struct LoggedRequest {
     pub user: String,
     /// HTTP status; 0 if absent.
     pub code: u64,
-    /// Of the audit event, and in the response header `Audit-ID`.
+    /// Id of the audit event, and in the response header `Audit-ID`.
     pub audit_id: String,
     /// Time of arrival.
     pub received: Option<Timestamp>,

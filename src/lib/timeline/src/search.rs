@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-/// What to search for, and where.
+/// Query and scope of a search.
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
     /// Trace ids or initial trace ids (32 hexadecimal digits), or span ids (16).

@@ -37,7 +37,7 @@ impl Carrier for BTreeMap<String, String> {
     }
 }
 
-/// Of outgoing and incoming requests.
+/// Headers of outgoing and incoming requests.
 impl Carrier for HeaderMap {
     fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.get_all(name).iter();

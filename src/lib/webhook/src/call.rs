@@ -13,13 +13,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Of connecting.
+/// Max time until connected.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fields of an answer's head; its bytes over HTTP/2. Over HTTP/1.1 the parser's buffer bounds
 /// them, at some 400 KB.
 const HEAD_FIELDS: usize = 100;
 const HEAD_BYTES: u32 = 64 * 1024;
-/// By which the memory for an answer grows.
+/// Step by which the memory of a response grows.
 const GROWTH: usize = 16 * 1024;
 
 /// Limits of one webhook.
@@ -61,7 +61,7 @@ pub struct WebhookCall<'a> {
 pub enum CallError {
     /// Shown to the client.
     Failed(CallFault),
-    /// Its budget was called back.
+    /// The caller's budget was called back.
     NoRoom,
 }
 
@@ -88,7 +88,7 @@ impl Webhook {
         }
     }
 
-    /// Where it is.
+    /// URL, CA bundle and user of the calls.
     pub fn address(&self) -> &WebhookAddress {
         &self.address
     }

@@ -83,7 +83,7 @@ mod tests {
         (faults.missing_san(), faults.insecure_sha1())
     }
 
-    /// Of a server `localhost` whose certificate, in the bundle, has these names.
+    /// The failure to call a server `localhost` whose certificate, in the bundle, has these names.
     fn refused(names: &[&str]) -> Error {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let params = CertificateParams::new(names).unwrap();

@@ -7,12 +7,12 @@ use ferrokube_apimachinery::document::Value;
 use reqwest::Url;
 use std::sync::Arc;
 
-/// How webhooks are reached.
+/// Access to webhooks: services, credentials, trust.
 #[derive(Clone, Debug)]
 pub struct WebhookAccess {
     /// Finds those behind services.
     pub services: Arc<dyn ServiceResolver>,
-    /// What they get of this server.
+    /// This server's credentials for webhooks.
     pub credentials: Arc<WebhookCredentials>,
     /// Counts certificates that it refuses.
     pub certificates: CertificateFaults,
@@ -34,7 +34,7 @@ pub struct WebhookAddress {
     pub(crate) ca_bundle: String,
     /// Set if the host name of the URL stands for a service.
     pub(crate) service: Option<ServiceTarget>,
-    /// As whom it is called.
+    /// Credentials of the calls; `None`: anonymous.
     pub(crate) user: Option<Arc<WebhookUser>>,
     pub(crate) certificates: CertificateFaults,
 }

@@ -30,7 +30,7 @@ pub enum CredentialsError {
     Malformed {
         /// The kubeconfig.
         path: PathBuf,
-        /// What is wrong.
+        /// The error, without the file.
         why: String,
     },
     /// A user cannot be used.
@@ -49,11 +49,11 @@ pub enum CredentialsError {
 #[derive(Debug, Default)]
 pub struct WebhookCredentials {
     users: BTreeMap<String, Arc<WebhookUser>>,
-    /// Of the current context.
+    /// Name of the current context.
     current: Option<String>,
 }
 
-/// What a webhook gets of one user.
+/// Credentials of one user for a webhook.
 pub(crate) struct WebhookUser {
     /// Authorization and impersonation.
     pub(crate) headers: HeaderMap,

@@ -150,7 +150,7 @@ mod tests {
         CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
     }
 
-    /// Of `localhost`, signed by another, after a change.
+    /// A certificate of `localhost`, signed by another, after a change.
     fn issued(change: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         change(&mut params);

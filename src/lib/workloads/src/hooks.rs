@@ -22,8 +22,8 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
     /// As [`Hooks::prepare`].
     fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
 
-    /// The object as the rows judge it, if that is another one than what is stored.
-    fn judged(&self, _change: &Change<'_>, _object: &Document) -> Option<Document> {
+    /// The object as the rows validate it, if that is another one than what is stored.
+    fn validated(&self, _change: &Change<'_>, _object: &Document) -> Option<Document> {
         None
     }
 
@@ -135,8 +135,8 @@ impl KindHooks {
             && let Some(plan) = self.plan(change.version)
         {
             let old = change.old.map(Document::fields);
-            let judged = self.code.judged(change, object);
-            let fields = judged.as_ref().unwrap_or(object).fields();
+            let validated = self.code.validated(change, object);
+            let fields = validated.as_ref().unwrap_or(object).fields();
             plan.check_object(fields, old, of_status, &mut errors);
             if self.checks_twice && old.is_some() && !of_status {
                 plan.check_object(fields, None, of_status, &mut errors);

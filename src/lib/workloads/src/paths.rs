@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_written_like_upstream() {
+    fn paths_are_written_as_in_kube_apiserver() {
         let (root, ports) = (FieldPath::Root, "spec.ports");
         let list = root.field(ports);
         let item = list.index(1);

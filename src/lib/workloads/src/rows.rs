@@ -107,12 +107,12 @@ static COLUMNS: LazyLock<HashMap<&'static str, ColumnRows>> = LazyLock::new(|| {
     kinds
 });
 
-/// Of a resource, by [`resource_name`].
+/// Row of a resource, by [`resource_name`].
 pub(crate) fn kind(resource: &str) -> KindRow {
     KINDS.get(resource).copied().unwrap_or_default()
 }
 
-/// Of a resource, by [`resource_name`].
+/// Columns of a resource, by [`resource_name`].
 pub(crate) fn columns(resource: &str) -> Option<&'static ColumnRows> {
     COLUMNS.get(resource)
 }

@@ -67,7 +67,7 @@ enum Each {
 /// Appends errors if a field breaks a rule.
 type CheckFn = fn(&RuledField<'_>, &mut FieldErrors);
 
-/// What a rule looks at.
+/// The field that a rule checks.
 struct RuledField<'a> {
     rule: &'a RuleRow,
     /// The object that has the field.

@@ -165,7 +165,7 @@ fn short(definition: &'static str) -> &'static str {
         .unwrap_or(definition)
 }
 
-/// Of a type such as `core.v1.Pod`.
+/// Rules of a type such as `core.v1.Pod`.
 pub(crate) fn of(name: &str) -> Option<Arc<TypeRules>> {
     let name = *TYPES.get_key_value(name)?.0;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);

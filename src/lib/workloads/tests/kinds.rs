@@ -180,7 +180,7 @@ fn a_pod_gets_its_defaults_and_status() {
 }
 
 #[test]
-fn cells_are_upstreams() {
+fn cells_are_those_of_kube_apiserver() {
     let deployment = json!({
         "metadata": {"name": "d", "creationTimestamp": "2024-01-02T02:59:05Z"},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
@@ -404,7 +404,7 @@ fn a_nodes_range_is_the_first_of_its_ranges() {
 }
 
 #[test]
-fn updates_repeat_metadata_errors_as_upstream() {
+fn updates_repeat_metadata_errors_as_kube_apiserver() {
     let rules = |name: &str| {
         let policy = &definition(name).policy;
         (policy.metadata_rules, policy.subresource_metadata_rules, policy.metadata_last)
@@ -480,7 +480,7 @@ fn sources_of_claims_are_two_fields_with_one_value() {
 }
 
 #[test]
-fn claims_change_only_where_upstream_lets_them() {
+fn claims_change_only_where_kube_apiserver_lets_them() {
     let mut bound = claim(json!({"volumeMode": "Filesystem", "storageClassName": "s"}));
     bound["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "currentVolumeAttributesClassName": "a"});
     bound["spec"]["volumeAttributesClassName"] = json!("a");

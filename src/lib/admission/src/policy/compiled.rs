@@ -18,7 +18,7 @@ use std::time::Instant;
 /// An expression, or why it does not compile (it was valid when it was stored).
 pub(super) type Compiled = Result<Program, String>;
 
-/// Its expressions are compiled when they are first needed.
+/// A policy whose expressions are compiled on first use.
 pub(super) struct CompiledPolicy {
     pub(super) name: String,
     /// Whether errors refuse the write.
@@ -244,7 +244,7 @@ impl Validation {
     }
 }
 
-/// What happens when a validation fails.
+/// Action on a failed validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BindingAction {
     Deny,

@@ -61,7 +61,7 @@ pub(super) enum PolicyAnnotation {
 /// Why an expression has no result.
 enum Fault {
     Expression(String),
-    /// Of the whole evaluation.
+    /// The budget of the whole evaluation is spent.
     Budget,
 }
 

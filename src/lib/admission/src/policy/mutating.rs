@@ -45,7 +45,7 @@ impl PolicyUse<'_> {
 #[derive(Default)]
 struct PolicyErrors {
     messages: Vec<String>,
-    /// Of the first error.
+    /// Reason of the first error.
     reason: Option<Reason>,
 }
 
@@ -243,7 +243,7 @@ impl MutatingPolicies {
     }
 }
 
-/// What a policy works on.
+/// State of one policy's mutation.
 struct MutationRun<'m> {
     write: &'m CandidateWrite<'m>,
     mutation: &'m mut Mutation,

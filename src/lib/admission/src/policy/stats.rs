@@ -13,11 +13,11 @@ use std::time::Duration;
 /// Max pairs of policy and binding; further ones count as `other`.
 const MAX_BINDINGS: usize = 500;
 const BUCKETS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
-/// Of compilations and evaluations.
+/// Upper bounds, in seconds, of compilations and evaluations.
 const CEL_BUCKETS: [f64; 11] =
     [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// What followed from a validation.
+/// Outcome of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Enforcement {
     /// An error was ignored.

@@ -66,7 +66,7 @@ pub(super) fn deadline(context: &RequestContext) -> Result<Instant, Failure> {
 /// A review that allows the write.
 pub(super) struct FinishedReview {
     pub(super) answer: ReviewAnswer,
-    /// Of the answer, and of the values of its patch.
+    /// Memory of the response, and of the values of its patch.
     _memory: [Option<BudgetGrant>; 2],
 }
 

@@ -25,7 +25,7 @@ pub(super) struct ReviewedWrite<'a> {
     kind: WebhookKind,
     pub(super) attributes: Attributes<'a>,
     pub(super) write: CandidateWrite<'a>,
-    /// Of match conditions.
+    /// Budget of match conditions.
     budget: WorkerBudget,
 }
 

@@ -35,7 +35,7 @@ impl PendingReview {
         Self { head, objects: objects.json() }
     }
 
-    /// Of its JSON.
+    /// Bytes of its JSON.
     pub(super) fn len(&self) -> usize {
         let ObjectsJson { object, old } = &self.objects;
         self.head.len() + OBJECT.len() + object.len() + OLD.len() + old.len() + END.len()

@@ -76,7 +76,7 @@ async fn each_limit_has_buckets_of_its_own() {
 }
 
 #[tokio::test]
-async fn nothing_else_is_limited() {
+async fn other_resources_than_events_are_not_limited() {
     let store = store();
     let chain = limited(&store, json!([limit("Server", 1)])).await;
     let maps = definition("", "configmaps", Scope::Namespaced);

@@ -5,7 +5,7 @@
 use super::KINDS;
 use ferrokube_apimachinery::document::Value;
 
-/// What a value is read as.
+/// Form in which a value is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SwaggerType {
     Any,

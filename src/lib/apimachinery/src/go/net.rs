@@ -3,7 +3,7 @@
 use crate::field::quote;
 
 /// What is wrong, and the rest of the text from there on.
-type Fault<'a> = (&'static str, Option<&'a str>);
+type AddressFault<'a> = (&'static str, Option<&'a str>);
 
 /// Why a text is no address; `None`: it is one.
 pub fn address_fault(text: &str) -> Option<String> {
@@ -32,7 +32,7 @@ pub fn prefix_fault(text: &str) -> Option<String> {
     }
 }
 
-fn address(text: &str) -> Result<(), Fault<'_>> {
+fn address(text: &str) -> Result<(), AddressFault<'_>> {
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => dotted(text),
         Some(b':') => fields(text),
@@ -41,7 +41,7 @@ fn address(text: &str) -> Result<(), Fault<'_>> {
     }
 }
 
-fn dotted(text: &str) -> Result<(), Fault<'_>> {
+fn dotted(text: &str) -> Result<(), AddressFault<'_>> {
     let (mut value, mut digits, mut dots) = (0_u32, 0, 0);
     for (at, c) in text.char_indices() {
         match c {
@@ -69,7 +69,7 @@ fn dotted(text: &str) -> Result<(), Fault<'_>> {
     if dots < 3 { Err(("IPv4 address too short", None)) } else { Ok(()) }
 }
 
-fn fields(text: &str) -> Result<(), Fault<'_>> {
+fn fields(text: &str) -> Result<(), AddressFault<'_>> {
     let (mut rest, zone) =
         text.split_once('%').map_or((text, None), |(text, zone)| (text, Some(zone)));
     if zone == Some("") {

@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeErro
 }
 
 /// Boxed, so that results fit into registers.
-type Fault = Box<DecodeError>;
+type BoxedDecodeError = Box<DecodeError>;
 
 /// A segment of the path to a duplicate key.
 enum KeySegment {
@@ -59,7 +59,7 @@ struct JsonReader<'a> {
 }
 
 impl JsonReader<'_> {
-    fn document(&mut self) -> Result<Value, Fault> {
+    fn document(&mut self) -> Result<Value, BoxedDecodeError> {
         let value = self.value(0)?;
         self.skip_space();
         if self.at < self.bytes.len() {
@@ -69,7 +69,7 @@ impl JsonReader<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, Fault> {
+    fn value(&mut self, depth: usize) -> Result<Value, BoxedDecodeError> {
         self.skip_space();
         work::breathe();
         match self.bytes.get(self.at) {
@@ -87,7 +87,7 @@ impl JsonReader<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, Fault> {
+    fn object(&mut self, depth: usize) -> Result<Value, BoxedDecodeError> {
         self.open(depth)?;
         if self.eat(b'}') {
             return Ok(Value::Object(Map::new()));
@@ -110,7 +110,7 @@ impl JsonReader<'_> {
     }
 
     /// The rest of an object with too many fields for sorted insertion.
-    fn large_object(&mut self, from: usize, depth: usize) -> Result<Value, Fault> {
+    fn large_object(&mut self, from: usize, depth: usize) -> Result<Value, BoxedDecodeError> {
         let mut tree: BTreeMap<Text, Value> = self.fields.drain(from..).collect();
         loop {
             let (key_at, repeats) = (self.at, self.repeats.len());
@@ -166,7 +166,7 @@ impl JsonReader<'_> {
     }
 
     /// Skips to the next field, or past the end of the object.
-    fn ends_object(&mut self) -> Result<bool, Fault> {
+    fn ends_object(&mut self) -> Result<bool, BoxedDecodeError> {
         self.skip_space();
         if self.eat(b'}') {
             return Ok(true);
@@ -178,7 +178,7 @@ impl JsonReader<'_> {
         Ok(false)
     }
 
-    fn array(&mut self, depth: usize) -> Result<Value, Fault> {
+    fn array(&mut self, depth: usize) -> Result<Value, BoxedDecodeError> {
         let large = self.large.of(self.at);
         self.open(depth)?;
         if self.eat(b']') {
@@ -197,7 +197,7 @@ impl JsonReader<'_> {
         }
     }
 
-    fn large_array(&mut self, length: usize, depth: usize) -> Result<Value, Fault> {
+    fn large_array(&mut self, length: usize, depth: usize) -> Result<Value, BoxedDecodeError> {
         let mut items = Vec::with_capacity(length);
         loop {
             items.push(self.element(items.len(), depth)?);
@@ -207,7 +207,7 @@ impl JsonReader<'_> {
         }
     }
 
-    fn element(&mut self, index: usize, depth: usize) -> Result<Value, Fault> {
+    fn element(&mut self, index: usize, depth: usize) -> Result<Value, BoxedDecodeError> {
         let repeats = self.repeats.len();
         let item = self.value(depth + 1)?;
         self.leave(repeats, || KeySegment::Index(index));
@@ -215,7 +215,7 @@ impl JsonReader<'_> {
     }
 
     /// Skips to the next element, or past the end of the array.
-    fn ends_array(&mut self) -> Result<bool, Fault> {
+    fn ends_array(&mut self) -> Result<bool, BoxedDecodeError> {
         self.skip_space();
         if self.eat(b']') {
             return Ok(true);
@@ -224,7 +224,7 @@ impl JsonReader<'_> {
     }
 
     /// Skips an opening bracket.
-    fn open(&mut self, depth: usize) -> Result<(), Fault> {
+    fn open(&mut self, depth: usize) -> Result<(), BoxedDecodeError> {
         if depth >= MAX_DEPTH {
             return Err(Box::new(DecodeError::TooDeep));
         }
@@ -234,7 +234,7 @@ impl JsonReader<'_> {
     }
 
     /// A key and its colon.
-    fn key(&mut self) -> Result<Text, Fault> {
+    fn key(&mut self) -> Result<Text, BoxedDecodeError> {
         if !self.eat(b'"') {
             return Err(self.unexpected("a key"));
         }
@@ -244,7 +244,7 @@ impl JsonReader<'_> {
     }
 
     /// The rest of a string after its opening quote.
-    fn string(&mut self) -> Result<Text, Fault> {
+    fn string(&mut self) -> Result<Text, BoxedDecodeError> {
         let end = text::plain_end(self.bytes, self.at);
         let plain = &self.text[self.at..end];
         self.at = end;
@@ -257,7 +257,7 @@ impl JsonReader<'_> {
     }
 
     #[cold]
-    fn escaped_string(&mut self, mut out: String) -> Result<String, Fault> {
+    fn escaped_string(&mut self, mut out: String) -> Result<String, BoxedDecodeError> {
         loop {
             match self.bytes.get(self.at) {
                 Some(b'"') => {
@@ -280,7 +280,7 @@ impl JsonReader<'_> {
     }
 
     /// Integers are exact within 64 bits; other numbers are floats, which must be finite.
-    fn number(&mut self) -> Result<Number, Fault> {
+    fn number(&mut self) -> Result<Number, BoxedDecodeError> {
         let start = self.at;
         let is_integer = self.number_syntax()?;
         let text = &self.text[start..self.at];
@@ -302,7 +302,7 @@ impl JsonReader<'_> {
     }
 
     /// Skips a number; true if it is an integer.
-    fn number_syntax(&mut self) -> Result<bool, Fault> {
+    fn number_syntax(&mut self) -> Result<bool, BoxedDecodeError> {
         self.eat(b'-');
         if !self.eat(b'0') {
             self.digits()?;
@@ -320,7 +320,7 @@ impl JsonReader<'_> {
         Ok(is_integer)
     }
 
-    fn digits(&mut self) -> Result<(), Fault> {
+    fn digits(&mut self) -> Result<(), BoxedDecodeError> {
         let start = self.at;
         while matches!(self.bytes.get(self.at), Some(b'0'..=b'9')) {
             self.at += 1;
@@ -328,7 +328,7 @@ impl JsonReader<'_> {
         if self.at == start { Err(self.unexpected("a digit")) } else { Ok(()) }
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, Fault> {
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, BoxedDecodeError> {
         if !self.bytes[self.at..].starts_with(word.as_bytes()) {
             return Err(self.unexpected("a value"));
         }
@@ -374,7 +374,7 @@ impl JsonReader<'_> {
     }
 
     #[cold]
-    fn unexpected(&self, wanted: &str) -> Fault {
+    fn unexpected(&self, wanted: &str) -> BoxedDecodeError {
         match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
             Some(found) => self.syntax(&format!("found {found:?}, expected {wanted}")),
             None => {
@@ -384,7 +384,7 @@ impl JsonReader<'_> {
     }
 
     #[cold]
-    fn syntax(&self, why: &str) -> Fault {
+    fn syntax(&self, why: &str) -> BoxedDecodeError {
         Box::new(DecodeError::Syntax(format!("{why} at byte {}", self.at)))
     }
 }

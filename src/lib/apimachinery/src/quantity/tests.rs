@@ -109,7 +109,7 @@ fn amounts_out_of_range_keep_their_text() {
 }
 
 #[test]
-fn refuses_what_is_none() {
+fn refuses_malformed_quantities() {
     for text in [
         "",
         " ",

@@ -18,7 +18,7 @@ pub struct CompiledLabels {
     rules: Box<[Rule]>,
     /// Values of all rules; contiguous and sorted for each rule.
     values: Box<[TextRange]>,
-    /// Number of rules that need their label.
+    /// Number of requirements that need their label.
     needed: usize,
     /// Whether the requirements contradict each other.
     is_never: bool,

@@ -48,7 +48,7 @@ fn accepts_kube_apiservers_forms() {
 }
 
 #[test]
-fn refuses_what_kube_apiserver_refuses() {
+fn refuses_the_input_that_kube_apiserver_refuses() {
     for text in [
         "x=a||y=b",
         "x==a==b",

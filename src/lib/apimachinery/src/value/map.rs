@@ -20,7 +20,7 @@ pub(crate) const FEW: usize = 64;
 /// Searched linearly up to this many fields, by bisection above.
 const LINEAR: usize = 8;
 
-type Field = (Text, Value);
+type MapField = (Text, Value);
 
 /// A JSON object. Iterates in byte order of the keys.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub struct Map(MapForm);
 /// Two words, so that a value takes three.
 enum MapForm {
     /// Sorted, without duplicates, of any length.
-    Exact(Box<[Field]>),
+    Exact(Box<[MapField]>),
     /// Fields were added or removed.
     Growing(Box<Growing>),
 }
@@ -37,7 +37,7 @@ enum MapForm {
 #[derive(Clone)]
 enum Growing {
     /// Sorted, without duplicates, at most [`FEW`].
-    Few(Vec<Field>),
+    Few(Vec<MapField>),
     Many(BTreeMap<Text, Value>),
 }
 
@@ -49,16 +49,16 @@ impl Default for MapForm {
 
 /// Representation of the fields.
 pub(super) enum MapFields<'a> {
-    Slice(&'a [Field]),
+    Slice(&'a [MapField]),
     Tree(&'a BTreeMap<Text, Value>),
 }
 
 enum FieldsMut<'a> {
-    Slice(&'a mut [Field]),
+    Slice(&'a mut [MapField]),
     Tree(&'a mut BTreeMap<Text, Value>),
 }
 
-fn find(fields: &[Field], key: &str) -> Result<usize, usize> {
+fn find(fields: &[MapField], key: &str) -> Result<usize, usize> {
     if fields.len() <= LINEAR {
         // Most lookups hit, or are greater than all keys: testing for equality first is cheap.
         if let Some(at) = fields.iter().position(|(name, _)| name == key) {
@@ -76,7 +76,7 @@ impl Map {
     }
 
     /// From sorted fields without duplicates.
-    pub(crate) fn from_sorted(fields: Vec<Field>) -> Self {
+    pub(crate) fn from_sorted(fields: Vec<MapField>) -> Self {
         debug_assert!(fields.is_sorted_by(|one, next| one.0 < next.0));
         Self(MapForm::Exact(fields.into()))
     }
@@ -246,12 +246,12 @@ impl Map {
     /// Allocated bytes, without those of the fields; of a tree, at the lowest fill.
     pub(crate) fn heap_bytes(&self) -> usize {
         match &self.0 {
-            MapForm::Exact(fields) => size_of_val::<[Field]>(fields),
+            MapForm::Exact(fields) => size_of_val::<[MapField]>(fields),
             MapForm::Growing(growing) => {
                 size_of::<Growing>()
                     + match &**growing {
-                        Growing::Few(fields) => fields.capacity() * size_of::<Field>(),
-                        Growing::Many(tree) => 640 + tree.len() * 2 * size_of::<Field>(),
+                        Growing::Few(fields) => fields.capacity() * size_of::<MapField>(),
+                        Growing::Many(tree) => 640 + tree.len() * 2 * size_of::<MapField>(),
                     }
             }
         }
@@ -293,7 +293,7 @@ impl Map {
         growing
     }
 
-    fn into_sorted(self) -> Vec<Field> {
+    fn into_sorted(self) -> Vec<MapField> {
         match self.0 {
             MapForm::Exact(fields) => fields.into_vec(),
             MapForm::Growing(growing) => match *growing {
@@ -327,9 +327,9 @@ impl fmt::Debug for Map {
 }
 
 impl<K: Into<Text>> FromIterator<(K, Value)> for Map {
-    /// Of equal keys the last one wins.
+    /// The last of equal keys wins.
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(fields: I) -> Self {
-        let mut fields: Vec<Field> =
+        let mut fields: Vec<MapField> =
             fields.into_iter().map(|(key, value)| (key.into(), value)).collect();
         if !fields.is_sorted_by(|one, next| one.0 < next.0) {
             fields.sort_by(|one, other| one.0.cmp(&other.0));

@@ -22,11 +22,11 @@ pub struct YamlStream<T> {
     root: YamlRoot,
 }
 
-/// What the text is.
+/// Root of a parsed text.
 #[derive(Clone, Copy, Debug)]
 enum YamlRoot {
     Document,
-    /// Of a list, without these fields.
+    /// An item of a list, without these fields.
     Item(&'static [&'static str]),
     Begun,
 }

@@ -6,7 +6,7 @@ use ferrokube_trace::{InitialTraceId, SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// How much of a request is recorded.
+/// Part of a request that is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
     /// Nothing.
@@ -182,9 +182,9 @@ pub struct AuditEvent<'a> {
     pub request: Option<Payload<'a>>,
     /// The response body.
     pub response: Option<Payload<'a>>,
-    /// When the request arrived.
+    /// Arrival of the request.
     pub received: SystemTime,
-    /// When this stage was reached.
+    /// Time at which this stage was reached.
     pub at: SystemTime,
     /// The log-tracking ids.
     pub trace: Option<TraceIds>,

@@ -39,9 +39,9 @@ pub enum OnFailure {
 pub struct AuditConfig {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// What is recorded of which requests.
+    /// Levels by request.
     pub policy: AuditPolicy,
-    /// When to start a new file.
+    /// Conditions for a new file.
     pub rotation: Rotation,
     /// What to do while events cannot be written.
     pub on_failure: OnFailure,
@@ -128,10 +128,10 @@ struct Shared {
     errors: AtomicU64,
 }
 
-type Waiter = oneshot::Sender<Result<(), AuditError>>;
+type AuditWaiter = oneshot::Sender<Result<(), AuditError>>;
 
 /// Notifies and removes all waiters.
-fn answer(waiters: &mut Vec<Waiter>, is_written: bool) {
+fn answer(waiters: &mut Vec<AuditWaiter>, is_written: bool) {
     for waiter in waiters.drain(..) {
         // A waiter may have given up.
         let _ = waiter.send(if is_written { Ok(()) } else { Err(AuditError::Unavailable) });
@@ -144,7 +144,7 @@ struct EventQueue {
     /// Number of lines in the buffer.
     count: u64,
     /// Callers that wait for these lines; none while the log is failing.
-    waiters: Vec<Waiter>,
+    waiters: Vec<AuditWaiter>,
     /// Bytes that the thread has taken but not written.
     in_flight: usize,
     closed: bool,

@@ -24,10 +24,10 @@ pub struct AuditRequest<'a> {
     pub path: &'a str,
 }
 
-/// What is recorded of one request.
+/// Decision of the policy about one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditPlan {
-    /// How much of the request.
+    /// Part of the request that is recorded.
     pub level: AuditLevel,
     /// Stages that are not recorded.
     pub omit: StageSet,

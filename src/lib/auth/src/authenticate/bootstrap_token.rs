@@ -2,7 +2,7 @@
 //! `bootstrap.kubernetes.io/token` in `kube-system`.
 
 use super::bearer::{TokenAuthenticator, TokenIdentity};
-use super::{Clock, Identity, Unauthenticated};
+use super::{Identity, Unauthenticated, WallClock};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::Document;
@@ -20,12 +20,12 @@ const MAX_GROUPS: usize = 100;
 pub struct BootstrapTokens {
     store: Store,
     secrets: Prefix,
-    clock: Clock,
+    clock: WallClock,
 }
 
 impl BootstrapTokens {
     /// Reads secrets from `store`.
-    pub fn new(store: Store, clock: Clock) -> Self {
+    pub fn new(store: Store, clock: WallClock) -> Self {
         Self {
             store,
             secrets: Prefix::new("secrets").expect("a constant without bad segments"),

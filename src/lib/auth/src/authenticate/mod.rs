@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Returns the wall clock time; tests inject their own.
-pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// [`SystemTime::now`].
-pub fn system_clock() -> Clock {
+pub fn system_clock() -> WallClock {
     Arc::new(SystemTime::now)
 }
 

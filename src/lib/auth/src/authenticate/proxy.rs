@@ -2,7 +2,7 @@
 //! signed by the proxy's own CA.
 
 use super::x509::CertificateSubject;
-use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
+use super::{Authenticator, Credentials, Identity, Unauthenticated, WallClock};
 use ferrokube_apimachinery::user::UserInfo;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ pub struct FrontProxy {
     headers: FrontProxyHeaders,
     /// Accepted common names; empty accepts any certificate of the proxy CA.
     allowed: Vec<String>,
-    clock: Clock,
+    clock: WallClock,
 }
 
 impl FrontProxy {
     /// `allowed`: the accepted common names; empty accepts every certificate of the proxy CA.
-    pub fn new(headers: FrontProxyHeaders, allowed: Vec<String>, clock: Clock) -> Self {
+    pub fn new(headers: FrontProxyHeaders, allowed: Vec<String>, clock: WallClock) -> Self {
         Self { headers, allowed, clock }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         for (seconds, is_valid) in
             [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)]
         {
-            let clock: Clock = std::sync::Arc::new(move || {
+            let clock: WallClock = std::sync::Arc::new(move || {
                 std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)
             });
             let proxy = FrontProxy::new(FrontProxyHeaders::default(), Vec::new(), clock);

@@ -3,7 +3,7 @@
 //! The TLS layer verified the chain against the client CA. Validity is checked again here, because
 //! connections outlive certificates.
 
-use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
+use super::{Authenticator, Credentials, Identity, Unauthenticated, WallClock};
 use crate::clock_cache::ClockCache;
 use ferrokube_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// Authenticates by client certificate.
 pub struct X509 {
-    clock: Clock,
+    clock: WallClock,
     cache: Mutex<ClockCache<Arc<[u8]>, Arc<CertificateSubject>>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct CertificateSubject {
 
 impl X509 {
     /// `clock`: for the validity check.
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: WallClock) -> Self {
         Self { clock, cache: Mutex::new(ClockCache::new(MAX_CACHED)) }
     }
 
@@ -81,7 +81,7 @@ impl CertificateSubject {
         Some(Self { identity, not_before, not_after })
     }
 
-    pub(super) fn is_valid(&self, clock: &Clock) -> bool {
+    pub(super) fn is_valid(&self, clock: &WallClock) -> bool {
         let now = clock()
             .duration_since(UNIX_EPOCH)
             .ok()
@@ -146,12 +146,12 @@ mod tests {
         params.self_signed(&KeyPair::generate().expect("key")).expect("certificate").der().to_vec()
     }
 
-    fn at(seconds: u64) -> Clock {
+    fn at(seconds: u64) -> WallClock {
         Arc::new(move || UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     fn authenticate(
-        clock: Clock,
+        clock: WallClock,
         certificate: Option<&[u8]>,
     ) -> Result<Option<Identity>, Unauthenticated> {
         X509::new(clock).authenticate(&Credentials { certificate, ..Credentials::default() })

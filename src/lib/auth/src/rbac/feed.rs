@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Max events per read.
 const BATCH: usize = 256;
 
-/// What the index is built from.
+/// Kinds from which the index is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacKind {
     /// `roles`

@@ -88,7 +88,7 @@ struct StoredGrant {
     is_account: bool,
 }
 
-/// What one binding grants to one subject.
+/// Rules that one binding grants to one subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant<'a> {
     by: &'a GrantedBy,

@@ -5,7 +5,9 @@ use super::claims::Claims;
 use super::jwt::{self, Unverified};
 use super::keys::TokenKeys;
 use super::legacy;
-use crate::authenticate::{Clock, Identity, TokenAuthenticator, TokenIdentity, Unauthenticated};
+use crate::authenticate::{
+    Identity, TokenAuthenticator, TokenIdentity, Unauthenticated, WallClock,
+};
 use crate::clock_cache::ClockCache;
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::json;
@@ -21,7 +23,7 @@ const MAX_TOKEN: usize = 16 * 1024;
 /// Max cached verified tokens.
 const MAX_CACHED: usize = 10_000;
 
-/// How tokens are issued and verified.
+/// Issuing and verification of tokens.
 #[derive(Clone, Debug)]
 pub struct TokenConfig {
     /// Accepted issuers; the first one is used for new tokens. Not empty.
@@ -44,7 +46,7 @@ pub(super) struct Inner {
     pub(super) config: TokenConfig,
     pub(super) objects: Objects,
     keys: ArcSwap<TokenKeys>,
-    clock: Clock,
+    clock: WallClock,
     /// Tokens verified with the current keys, by the hash of the whole token, signature included.
     verified: RwLock<ClockCache<[u8; 32], Arc<Verified>>>,
 }
@@ -62,7 +64,7 @@ impl ServiceAccountTokens {
     ///
     /// # Panics
     /// If the configuration has no issuer or no audience.
-    pub fn new(config: TokenConfig, keys: TokenKeys, store: Store, clock: Clock) -> Self {
+    pub fn new(config: TokenConfig, keys: TokenKeys, store: Store, clock: WallClock) -> Self {
         assert!(
             !config.issuers.is_empty() && !config.api_audiences.is_empty(),
             "issuers and audiences are checked with the flags"

@@ -157,7 +157,7 @@ async fn a_second_backup_costs_what_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_the_way_is_refused_and_left_alone() {
+async fn existing_files_are_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (data, io): (_, Arc<dyn Io>) = (folder.path().join("data"), Arc::new(SystemDisk));
     let path = folder.path().join("backup");

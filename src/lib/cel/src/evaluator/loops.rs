@@ -4,7 +4,7 @@ use super::{Evaluator, items, plain};
 use crate::code::{Code, Loop, LoopKind};
 use crate::failure::{Failure, no_overload};
 use crate::value::order::{compare, is_sortable};
-use crate::value::{Answer, Map, MapKey, Value};
+use crate::value::{CelResult, Map, MapKey, Value};
 use std::collections::BTreeMap;
 
 /// The variables of one iteration.
@@ -14,7 +14,7 @@ struct Iteration<'a> {
 }
 
 impl<'a> Evaluator<'a, '_> {
-    pub(super) fn run(&mut self, whole: &'a Loop) -> Answer<'a> {
+    pub(super) fn run(&mut self, whole: &'a Loop) -> CelResult<'a> {
         let range = self.evaluate(&whole.range)?;
         self.meter.spend(1)?;
         let is_map = matches!(range, Value::Map(_));
@@ -33,7 +33,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn round(&mut self, whole: &'a Loop, code: &'a Code, round: &Iteration<'a>) -> Answer<'a> {
+    fn round(&mut self, whole: &'a Loop, code: &'a Code, round: &Iteration<'a>) -> CelResult<'a> {
         self.meter.spend(1)?;
         match whole.two {
             true => self.with([round.key.clone(), round.item.clone()], code),
@@ -58,7 +58,7 @@ impl<'a> Evaluator<'a, '_> {
         whole: &'a Loop,
         rounds: impl Iterator<Item = Iteration<'a>>,
         decisive: bool,
-    ) -> Answer<'a> {
+    ) -> CelResult<'a> {
         let mut failure = None;
         for round in rounds {
             match self.round(whole, &whole.body, &round) {
@@ -76,7 +76,7 @@ impl<'a> Evaluator<'a, '_> {
         &mut self,
         whole: &'a Loop,
         rounds: impl Iterator<Item = Iteration<'a>>,
-    ) -> Answer<'a> {
+    ) -> CelResult<'a> {
         let mut count = 0;
         for round in rounds {
             match self.round(whole, &whole.body, &round)? {
@@ -91,7 +91,7 @@ impl<'a> Evaluator<'a, '_> {
         &mut self,
         whole: &'a Loop,
         rounds: impl Iterator<Item = Iteration<'a>>,
-    ) -> Answer<'a> {
+    ) -> CelResult<'a> {
         let mut out = Vec::new();
         for round in rounds {
             if !self.admits(whole, &round)? {
@@ -113,7 +113,7 @@ impl<'a> Evaluator<'a, '_> {
         &mut self,
         whole: &'a Loop,
         rounds: impl Iterator<Item = Iteration<'a>>,
-    ) -> Answer<'a> {
+    ) -> CelResult<'a> {
         let mut out = BTreeMap::new();
         for round in rounds {
             if !self.admits(whole, &round)? {
@@ -142,7 +142,11 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::Map(Map::of(out)))
     }
 
-    fn sort(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Iteration<'a>>) -> Answer<'a> {
+    fn sort(
+        &mut self,
+        whole: &'a Loop,
+        rounds: impl Iterator<Item = Iteration<'a>>,
+    ) -> CelResult<'a> {
         let mut out = Vec::new();
         for round in rounds {
             out.push((self.round(whole, &whole.body, &round)?, round.item));

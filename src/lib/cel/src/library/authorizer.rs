@@ -8,7 +8,7 @@ use crate::value::authorizer::{
     DECISION, GROUP_CHECK, PATH_CHECK, RESOURCE_CHECK, Right,
 };
 use crate::value::library::Library;
-use crate::value::{Answer, Text, Value};
+use crate::value::{CelResult, Text, Value};
 use ferrokube_apimachinery::name;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ function!(resource, [check, Value::String(text)] => match given(check) {
 });
 
 /// Sets a part of the checked resource.
-fn narrowed<'a>(check: &Value<'a>, set: impl FnOnce(&mut CheckedResource)) -> Answer<'a> {
+fn narrowed<'a>(check: &Value<'a>, set: impl FnOnce(&mut CheckedResource)) -> CelResult<'a> {
     match given(check) {
         Some(AuthorizerValue::Resource(authorize, subject, resource)) => {
             let mut resource = resource.clone();
@@ -131,7 +131,7 @@ function!(check_right, [check, Value::String(verb)] => {
     Ok(AuthorizerValue::Decision(authorize.decide(subject, &right)).value())
 });
 
-fn decided<'a>(value: &Value<'a>, read: impl FnOnce(&CheckDecision) -> Value<'a>) -> Answer<'a> {
+fn decided<'a>(value: &Value<'a>, read: impl FnOnce(&CheckDecision) -> Value<'a>) -> CelResult<'a> {
     match given(value) {
         Some(AuthorizerValue::Decision(decision)) => Ok(read(decision)),
         _ => no_overload(),

@@ -5,7 +5,7 @@ use crate::cost::{Meter, traversal};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::text::text;
-use crate::value::{Answer, Value};
+use crate::value::{CelResult, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
 
@@ -171,7 +171,7 @@ fn unwritten(why: &str, given: &str) -> String {
     format!("error during formatting: {why}, was given {given}")
 }
 
-fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [Value::String(pattern), Value::List(list)] = args else { return no_overload() };
     let mut values = list.iter();
     let mut out = String::new();

@@ -2,7 +2,7 @@
 
 use crate::cost::{Meter, traversal};
 use crate::types::Type;
-use crate::value::{Answer, Value};
+use crate::value::{CelResult, Value};
 
 /// An argument's type.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,7 @@ impl Arg {
 
 /// Metered cost by the arguments' sizes.
 pub(crate) type Cost = fn(&[u64]) -> u64;
-pub(super) type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a>;
+pub(super) type FunctionBody = for<'a> fn(&mut Meter, &[Value<'a>]) -> CelResult<'a>;
 
 /// A row of a function table.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub(crate) struct Function {
     pub(crate) args: &'static [Arg],
     pub(super) answer: fn(&[Type]) -> Type,
     pub(super) cost: Cost,
-    pub(super) run: Run,
+    pub(super) run: FunctionBody,
 }
 
 impl Function {
@@ -119,7 +119,7 @@ impl Function {
     }
 
     /// Charges and runs.
-    pub(crate) fn call<'a>(&self, meter: &mut Meter, values: &[Value<'a>]) -> Answer<'a> {
+    pub(crate) fn call<'a>(&self, meter: &mut Meter, values: &[Value<'a>]) -> CelResult<'a> {
         let mut sizes = [1; 4];
         for (size, value) in sizes.iter_mut().zip(values) {
             *size = value.size();
@@ -134,7 +134,7 @@ pub(super) const fn method(
     name: &'static str,
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
-    run: Run,
+    run: FunctionBody,
 ) -> Function {
     Function { name, method: true, args, answer, cost: one, run }
 }
@@ -172,7 +172,7 @@ pub(super) fn cross(sizes: &[u64]) -> u64 {
 /// Defines a function by argument patterns.
 macro_rules! function {
     ($name:ident, $([$($pattern:pat),*] $(if $guard:expr)? => $body:expr),+ $(,)?) => {
-        fn $name<'a>(_: &mut $crate::cost::Meter, args: &[$crate::value::Value<'a>]) -> $crate::value::Answer<'a> {
+        fn $name<'a>(_: &mut $crate::cost::Meter, args: &[$crate::value::Value<'a>]) -> $crate::value::CelResult<'a> {
             match args {
                 $([$($pattern),*] $(if $guard)? => $body,)+
                 _ => $crate::failure::no_overload(),

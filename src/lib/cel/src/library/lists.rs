@@ -1,12 +1,12 @@
 //! List and set functions.
 
-use super::function::{Arg, Cost, Function, Run, cross, function, one};
+use super::function::{Arg, Cost, Function, FunctionBody, cross, function, one};
 use crate::cost::Meter;
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::order::{compare, equal, is_sortable};
 use crate::value::sum::add_values;
-use crate::value::{Answer, List, Value};
+use crate::value::{CelResult, List, Value};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -61,12 +61,12 @@ const fn method(
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     cost: Cost,
-    run: Run,
+    run: FunctionBody,
 ) -> Function {
     Function { name, method: true, args, answer, cost, run }
 }
 
-const fn set(name: &'static str, run: Run) -> Function {
+const fn set(name: &'static str, run: FunctionBody) -> Function {
     Function {
         name,
         method: false,
@@ -131,7 +131,7 @@ fn is(one: &Value<'_>, other: &Value<'_>, order: Ordering) -> bool {
 }
 
 /// The first of the least or greatest items.
-fn extreme<'a>(list: &List<'a>, worse: Ordering, name: &str) -> Answer<'a> {
+fn extreme<'a>(list: &List<'a>, worse: Ordering, name: &str) -> CelResult<'a> {
     let better =
         |known: Value<'a>, next: Value<'a>| if is(&known, &next, worse) { next } else { known };
     items(list)?
@@ -178,23 +178,23 @@ function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
     Err(Failure::Failed(format!("cannot slice({from}, {to}), {why}")))
 });
 
-fn sum_of_ints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn sum_of_ints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     sum(meter, args, Value::Int(0))
 }
 
-fn sum_of_uints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn sum_of_uints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     sum(meter, args, Value::Uint(0))
 }
 
-fn sum_of_doubles<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn sum_of_doubles<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     sum(meter, args, Value::Double(0.0))
 }
 
-fn sum_of_durations<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn sum_of_durations<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     sum(meter, args, Value::Duration(0))
 }
 
-fn sum<'a>(meter: &mut Meter, args: &[Value<'a>], none: Value<'a>) -> Answer<'a> {
+fn sum<'a>(meter: &mut Meter, args: &[Value<'a>], none: Value<'a>) -> CelResult<'a> {
     let [Value::List(list)] = args else { return no_overload() };
     let Some(first) = list.get(0) else { return Ok(none) };
     let add = add_values;
@@ -207,7 +207,7 @@ fn search<'a>(
     meter: &mut Meter,
     args: &[Value<'a>],
     mut order: impl Iterator<Item = usize>,
-) -> Answer<'a> {
+) -> CelResult<'a> {
     let [Value::List(list), wanted] = args else { return no_overload() };
     let found = order.try_fold(-1, |none, index| {
         let same = list.get(index).map_or(Ok(false), |item| equal(meter, &item, wanted));
@@ -230,11 +230,11 @@ fn length(args: &[Value<'_>]) -> usize {
     }
 }
 
-fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     search(meter, args, 0..length(args))
 }
 
-fn last_index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn last_index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     search(meter, args, (0..length(args)).rev())
 }
 
@@ -248,7 +248,7 @@ fn holds<'a>(meter: &mut Meter, items: &[Value<'a>], wanted: &Value<'a>) -> Resu
     Ok(false)
 }
 
-fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut out: Vec<Value<'a>> = Vec::new();
     for item in list.iter() {
@@ -260,7 +260,7 @@ fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 /// Replaces nested lists by their items, down to a depth.
-fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let (list, levels) = match args {
         [Value::List(list)] => (list, 1),
         [Value::List(list), Value::Int(levels)] if *levels >= 0 => (list, *levels),
@@ -287,7 +287,7 @@ fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::list(out))
 }
 
-fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [Value::Int(count)] = args else { return no_overload() };
     meter.spend(u64::try_from(*count).unwrap_or(0))?;
     Ok(Value::list((0..*count).map(Value::Int).collect()))
@@ -315,17 +315,17 @@ fn all_in<'a>(
     Ok(true)
 }
 
-fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [one, other] = pair(args)?;
     all_in(meter, &other, &one).map(Value::Bool)
 }
 
-fn equivalent<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn equivalent<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [one, other] = pair(args)?;
     Ok(Value::Bool(all_in(meter, &other, &one)? && all_in(meter, &one, &other)?))
 }
 
-fn intersects<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn intersects<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [one, other] = pair(args)?;
     for item in &one {
         if holds(meter, &other, item)? {

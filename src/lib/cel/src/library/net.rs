@@ -1,6 +1,6 @@
 //! Functions of IP addresses and CIDRs.
 
-use super::function::{Arg, Function, Run, function, method, one, walk};
+use super::function::{Arg, Function, FunctionBody, function, method, one, walk};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
@@ -10,7 +10,7 @@ use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
 use std::net::IpAddr;
 
-const fn of_ip(name: &'static str, run: Run) -> Function {
+const fn of_ip(name: &'static str, run: FunctionBody) -> Function {
     Function {
         name,
         method: true,

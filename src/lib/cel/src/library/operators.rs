@@ -1,12 +1,12 @@
 //! Operators: arithmetic, equality, order, membership.
 
-use super::function::{Arg, Function, Run, function, one, walk_both};
+use super::function::{Arg, Function, FunctionBody, function, one, walk_both};
 use crate::cost::{Meter, traversal};
 use crate::failure::{Failure, no_overload, overflow, unsigned_overflow};
 use crate::types::Type;
 use crate::value::order::{compare, equal};
 use crate::value::sum::add_values;
-use crate::value::{Answer, MapKey, Value, time};
+use crate::value::{CelResult, MapKey, Value, time};
 use std::cmp::Ordering;
 
 const fn arithmetic(
@@ -17,7 +17,7 @@ const fn arithmetic(
     Function { name, method: false, args, answer, cost: one, run: calculate_of(name) }
 }
 
-const fn calculate_of(name: &'static str) -> Run {
+const fn calculate_of(name: &'static str) -> FunctionBody {
     match name.as_bytes() {
         b"+" => add_values,
         b"-" => subtract,
@@ -169,7 +169,7 @@ function!(less_or_equal, [one, other] => order(one, other, Ordering::is_le));
 function!(greater, [one, other] => order(one, other, Ordering::is_gt));
 function!(greater_or_equal, [one, other] => order(one, other, Ordering::is_ge));
 
-fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
+fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> CelResult<'a> {
     match compare(one, other) {
         Some(order) => Ok(Value::Bool(wanted(order))),
         None if [one, other].into_iter().any(is_nan) => Err("NaN values cannot be ordered".into()),
@@ -208,21 +208,21 @@ function!(remainder,
     [Value::Uint(one), Value::Uint(other)] => Ok(Value::Uint(one % other)),
 );
 
-fn equals<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn equals<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     match args {
         [one, other] => equal(meter, one, other).map(Value::Bool),
         _ => no_overload(),
     }
 }
 
-fn differs<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn differs<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     match args {
         [one, other] => equal(meter, one, other).map(|same| Value::Bool(!same)),
         _ => no_overload(),
     }
 }
 
-fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     match args {
         [item, Value::List(list)] => {
             // An error on one item only matters if no other is equal.

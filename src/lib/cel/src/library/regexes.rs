@@ -4,7 +4,7 @@ use super::function::{Arg, Function};
 use crate::cost::{Meter, traversal};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::{Answer, Value};
+use crate::value::{CelResult, Value};
 use ferrokube_schema::pattern::{self, Expression, StepsExhausted};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ fn charged<T>(
     found
 }
 
-fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
     let expression = compile(pattern)?;
     charged(meter, |steps| expression.is_match(text, steps)).map(Value::Bool)
@@ -113,14 +113,14 @@ fn compile_search(source: &str) -> Result<Expression, Failure> {
     compile(source).map_err(|failure| Failure::Failed(format!("Illegal regex: {failure}")))
 }
 
-fn find<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn find<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
     let expression = compile_search(pattern)?;
     let found = charged(meter, |steps| expression.find_at(text, 0, steps))?;
     Ok(Value::text(found.map_or("", |found| &text[found])))
 }
 
-fn find_all<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn find_all<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let (text, pattern, most) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
         [Value::String(text), Value::String(pattern), Value::Int(most)] => {

@@ -4,7 +4,7 @@ use super::function::{Arg, Function, function, method, walk};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::library::{Library, SEMVER};
-use crate::value::{Answer, Value};
+use crate::value::{CelResult, Value};
 use ferrokube_apimachinery::semver::Semver;
 
 const V: Arg = Arg::Library(SEMVER);
@@ -64,7 +64,7 @@ fn parsed(text: &str, lenient: bool) -> Result<Semver, Failure> {
     Semver::parse(text, lenient).map_err(Failure::Failed)
 }
 
-fn part<'a>(value: &Value<'_>, index: usize) -> Answer<'a> {
+fn part<'a>(value: &Value<'_>, index: usize) -> CelResult<'a> {
     // The largest numbers wrap around in cel-go, too.
     Ok(Value::Int(of(value)?.numbers[index].cast_signed()))
 }

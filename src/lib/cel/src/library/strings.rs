@@ -1,10 +1,12 @@
 //! String functions. Positions count characters.
 
-use super::function::{Arg, Cost, Function, Run, function, one, product, walk, walk_second};
+use super::function::{
+    Arg, Cost, Function, FunctionBody, function, one, product, walk, walk_second,
+};
 use crate::cost::{Meter, traversal};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::{Answer, Value};
+use crate::value::{CelResult, Value};
 use std::sync::Arc;
 
 const S: Arg = Arg::String;
@@ -32,7 +34,7 @@ const fn method(
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     cost: Cost,
-    run: Run,
+    run: FunctionBody,
 ) -> Function {
     Function { name, method: true, args, answer, cost, run }
 }
@@ -181,7 +183,7 @@ fn pieces<'a>(text: &str, separator: &str, most: usize) -> Value<'a> {
     Value::list(pieces)
 }
 
-fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     let (list, separator) = match args {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),

@@ -1,6 +1,6 @@
 //! Functions of URLs.
 
-use super::function::{Arg, Function, Run, function, one, walk};
+use super::function::{Arg, Function, FunctionBody, function, one, walk};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::library::{Library, URL};
@@ -8,7 +8,7 @@ use crate::value::url::{Url, parse};
 use crate::value::{Map, MapKey, Text, Value};
 use std::sync::Arc;
 
-const fn method(name: &'static str, run: Run) -> Function {
+const fn method(name: &'static str, run: FunctionBody) -> Function {
     Function {
         name,
         method: true,

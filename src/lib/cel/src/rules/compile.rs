@@ -192,7 +192,7 @@ fn too_costly(what: &str, cost: u64, limit: u64) -> String {
 
 struct Compiler<'e> {
     errors: Vec<FieldError>,
-    /// Of rules that do not compile, at the defaults of their nodes.
+    /// Errors at the defaults of nodes whose rules do not compile.
     of_defaults: Vec<FieldError>,
     /// Rules with invalid fields other than their expressions; expressions above them are not
     /// compiled.

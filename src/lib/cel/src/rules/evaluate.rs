@@ -17,7 +17,7 @@ const MAX_ERRORS: usize = 100;
 /// Max bytes of a messageExpression's result.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// What rules found in an object.
+/// Findings of rules in an object.
 #[derive(Debug, Default)]
 pub struct RuleFindings {
     /// Why it is refused.
@@ -303,7 +303,7 @@ fn fits(message: &str) -> bool {
     !message.is_empty() && message.len() <= MAX_MESSAGE && !message.contains('\n')
 }
 
-/// Where a rule is evaluated.
+/// Location at which a rule is evaluated.
 struct Location<'a> {
     path: &'a str,
     /// The schema's type.

@@ -31,14 +31,14 @@ pub enum CheckedSubject {
 /// A right that an expression checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Of a path outside the resources.
+    /// A path outside the resources.
     Path {
         /// Such as `/healthz`.
         path: Arc<str>,
         /// HTTP method in lower case.
         verb: Arc<str>,
     },
-    /// Of a resource, in any version.
+    /// A resource, in any version.
     Resource {
         /// With namespace and name, if set.
         resource: CheckedResource,

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::go;
 use ferrokube_schema::{Kind, ListType, Schema, pattern};
 use std::sync::Arc;
 
-/// What the schema says about a JSON value.
+/// Schema of a JSON value.
 #[derive(Clone, Copy, Debug)]
 pub enum JsonShape<'a> {
     /// Nothing: as written.

@@ -1,7 +1,7 @@
 //! Sums of values.
 
 use super::order::{equal, find, same_keys};
-use super::{Answer, List, Value, time};
+use super::{CelResult, List, Value, time};
 use crate::cost::Meter;
 use crate::failure::{no_overload, overflow, unsigned_overflow};
 use ferrokube_schema::ListType;
@@ -10,7 +10,7 @@ use ferrokube_schema::ListType;
 ///
 /// # Errors
 /// Overflow, or types that have no sum.
-pub(crate) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+pub(crate) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> CelResult<'a> {
     match args {
         [Value::Int(one), Value::Int(other)] => {
             one.checked_add(*other).map(Value::Int).ok_or_else(overflow)
@@ -37,7 +37,7 @@ pub(crate) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a
 
 /// Joins lists by their list type: sets as a union; a list map's later item replaces the earlier
 /// one with its key.
-fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answer<'a> {
+fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> CelResult<'a> {
     let mut out: Vec<Value<'a>> = one.iter().collect();
     meter.spend((one.len() + other.len()) as u64)?;
     for item in other.iter() {

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_deleted_is_counted_and_left_alone() {
+    fn terminating_objects_are_counted_and_left_alone() {
         let mut census = ContentCount::default();
         census.count(&json!({"name": "a", "uid": "u", "finalizers": ["x/y"]}));
         census.count(&json!({"name": "b", "finalizers": ["x/y", "z"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));

@@ -350,7 +350,7 @@ async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
 }
 
 #[tokio::test]
-async fn what_is_applied_below_open_objects_is_owned_even_if_it_is_not_kept() {
+async fn fields_applied_below_open_objects_are_owned_even_if_pruned() {
     let count = json!({"type": "integer"});
     let inner = json!({"type": "object", "properties": {"x": count}});
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": inner}});

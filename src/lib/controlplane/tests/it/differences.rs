@@ -17,7 +17,7 @@ const REJECTED: &str = "the server rejected our request due to an error in our r
 
 /// A request to a server with the config map `a`: expected code, and a part of the message (for a
 /// success, of the whole response).
-type Case<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
+type DifferenceCase<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
 
 async fn server() -> TestServer {
     let server = TestServer::new().await;
@@ -42,7 +42,7 @@ async fn ask(
     server.send(method, &path, &[header], body).await
 }
 
-async fn check(server: &TestServer, cases: &[Case<'_>]) {
+async fn check(server: &TestServer, cases: &[DifferenceCase<'_>]) {
     for (request, header, body, code, part) in cases {
         let answer = ask(server, (*request, *header, body)).await;
         let text = answer.text();
@@ -65,7 +65,7 @@ async fn patches_of_type_fields() {
         (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
     let bool = of_type("kind", "bool");
     let one = ("PATCH", "a");
-    let cases: [Case<'_>; 12] = [
+    let cases: [DifferenceCase<'_>; 12] = [
         (one, MERGE, json!({"kind": 1}), 422, &number),
         (one, MERGE, json!({"apiVersion": {}}), 422, &object),
         // In any spelling.
@@ -128,7 +128,7 @@ async fn versions_that_are_no_numbers() {
     let plain = ("content-type", "application/json");
     let of_events =
         format!("invalid resource version: resourceVersion: Invalid value: \"x\": {fault}");
-    let cases: [Case<'_>; 5] = [
+    let cases: [DifferenceCase<'_>; 5] = [
         (("PUT", lease), plain, put("Lease", "coordination.k8s.io/v1", "new"), 500, fault),
         (("PUT", "a"), plain, put("ConfigMap", "v1", "a"), 500, fault),
         (("GET", events[0]), plain, Value::Null, 400, &of_events),
@@ -139,14 +139,14 @@ async fn versions_that_are_no_numbers() {
 }
 
 #[tokio::test]
-async fn what_is_missing_comes_before_what_is_wrong_with_a_patch() {
+async fn a_missing_object_comes_before_an_error_in_the_patch() {
     let server = server().await;
     let missing = "configmaps \"none\" not found";
     let status = "/api/v1/namespaces/none/status?fieldManager=m";
     let applied =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "none", "uid": "x"}});
     let no_namespace = "namespaces \"none\" not found";
-    let cases: [Case<'_>; 9] = [
+    let cases: [DifferenceCase<'_>; 9] = [
         (("PATCH", status), APPLY, applied, 404, no_namespace),
         (("PATCH", status), APPLY, json!("{"), 404, no_namespace),
         // An apply of the whole would create it.
@@ -165,7 +165,7 @@ async fn what_is_missing_comes_before_what_is_wrong_with_a_patch() {
 async fn percent_signs_in_names() {
     let server = server().await;
     let json = ("accept", "application/json");
-    let cases: [Case<'_>; 3] = [
+    let cases: [DifferenceCase<'_>; 3] = [
         (
             ("GET", "a%25b"),
             json,
@@ -202,7 +202,7 @@ async fn watch_options_of_a_deletecollection() {
     let for_list = "sendInitialEvents is forbidden for list";
     let for_watch =
         "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-    let cases: [Case<'_>; 3] = [
+    let cases: [DifferenceCase<'_>; 3] = [
         (("DELETE", "?sendInitialEvents=true"), json, Value::Null, 422, for_list),
         (
             ("DELETE", "?watch=true&resourceVersionMatch=Exact&resourceVersion=1"),
@@ -244,7 +244,7 @@ async fn applied_values_of_a_wrong_type() {
     let typed = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): ";
     let managers = format!("{typed}.metadata.managedFields: expected list, got &{{x}}");
     let boolean = format!("{typed}.immutable: expected boolean, got &{{x}}");
-    let cases: [Case<'_>; 5] = [
+    let cases: [DifferenceCase<'_>; 5] = [
         (
             one,
             APPLY,
@@ -287,7 +287,7 @@ async fn creates_with_a_version() {
     let dry = format!("{CONFIGMAPS}?dryRun=All");
     let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let taken = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
-    let cases: [Case<'_>; 3] = [
+    let cases: [DifferenceCase<'_>; 3] = [
         (("POST", &dry), json, body.clone(), 201, "\"name\":\"dry\""),
         (
             ("POST", CONFIGMAPS),
@@ -315,7 +315,7 @@ async fn the_first_of_several_faults() {
     let options = "DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
     let of = |query: &str| format!("{CONFIGMAPS}{query}");
     let update = "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
-    let cases: [Case<'_>; 11] = [
+    let cases: [DifferenceCase<'_>; 11] = [
         (("PUT", "a?dryRun=x"), TEXT, json!("{}"), 422, update),
         (
             ("DELETE", &of("?sendInitialEvents=true")),
@@ -436,7 +436,7 @@ async fn tables_without_rows_and_views_that_there_are_not() {
 async fn strict_decoding_errors_of_a_rejected_body() {
     let server = server().await;
     let json = ("content-type", "application/json");
-    let cases: [Case<'_>; 2] = [
+    let cases: [DifferenceCase<'_>; 2] = [
         (
             ("POST", CONFIGMAPS),
             json,
@@ -663,7 +663,7 @@ async fn api_services_are_decoded_by_the_aggregator() {
     let path = "/apis/apiregistration.k8s.io/v1/apiservices";
     let scheme = r#"no kind "APIService" is registered for version "a" in scheme "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28""#;
     let named = "Go struct field APIServiceCondition.status.conditions.type of type v1.APIServiceConditionType";
-    let cases: [Case<'_>; 2] = [
+    let cases: [DifferenceCase<'_>; 2] = [
         (("POST", path), BODY, json!({"apiVersion": "a", "kind": "APIService"}), 400, scheme),
         (
             ("POST", path),
@@ -727,7 +727,7 @@ async fn negative_replicas_at_a_pruned_path() {
     let path = format!("{pruned}/a/scale");
     let scale = |count: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": count}});
     let why = ".spec.replicas: Invalid value: -1: should be a non-negative integer";
-    let cases: [Case<'_>; 2] = [
+    let cases: [DifferenceCase<'_>; 2] = [
         (("PUT", path.as_str()), BODY, scale(-1), 422, why),
         (("PUT", path.as_str()), BODY, scale(1), 200, r#""spec":{}"#),
     ];

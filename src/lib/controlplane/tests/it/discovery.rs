@@ -68,7 +68,7 @@ async fn the_aggregated_document_has_an_etag() {
     assert_eq!(
         named(&group["versions"][0]["resources"], "resource", "leases")["responseKind"],
         json!({"group": "", "version": "", "kind": "Lease"}),
-        "upstream leaves out what is the resource's own"
+        "kube-apiserver leaves out the fields that equal the resource's"
     );
     let core = server.get_as("/api", AGGREGATED).await.json();
     let accounts =

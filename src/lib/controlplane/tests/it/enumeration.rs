@@ -498,7 +498,7 @@ async fn bodies(world: &World, root: &ResourceRoot) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn fault_50_what_runs_is_what_was_authorized() {
+async fn fault_50_the_authorized_request_is_the_one_that_runs() {
     let mut world = World::new().await;
     let before = world.server.written().await;
     // Nothing waits for the disk from here on.

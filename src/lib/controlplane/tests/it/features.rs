@@ -340,7 +340,7 @@ async fn a_server_that_ends_stops_counting() {
 }
 
 #[tokio::test]
-async fn nothing_of_it_is_there_while_the_api_is_off() {
+async fn the_feature_api_is_absent_while_it_is_off() {
     let server = TestServer::new().await;
     assert_eq!(server.get(FEATURES).await.code, 404);
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";

@@ -115,7 +115,7 @@ async fn anonymous_reads_the_open_paths_only() {
 }
 
 #[tokio::test]
-async fn fault_50_what_is_authorized_is_what_is_done() {
+async fn fault_50_the_authorized_action_is_the_one_done() {
     let server = TestServer::new().await;
     server.configmap("a").await;
     server.rules.asked.lock().unwrap().clear();

@@ -224,7 +224,7 @@ async fn watches_that_are_rejected() {
 
 /// As in kube-apiserver: options, selectors, name, version, and the form at last.
 #[tokio::test]
-async fn what_is_wrong_with_the_options_of_a_watch_precedes_its_form() {
+async fn errors_in_the_options_of_a_watch_precede_those_of_its_form() {
     let server = TestServer::new().await;
     let [one, list, table, yaml] = [
         "application/json",

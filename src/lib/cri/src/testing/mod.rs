@@ -169,7 +169,7 @@ impl Transport for FakeRuntime {
     }
 }
 
-/// What a test sees of a container.
+/// A container as a test sees it.
 #[derive(Clone, Debug)]
 pub struct SeenContainer {
     /// As CRI reports it.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Bytes of a pulled image.
 const IMAGE_BYTES: u64 = 20 << 20;
 
-/// How a pull goes.
+/// Course of a pull.
 #[derive(Clone, Debug)]
 pub enum PullScript {
     /// Succeeds after this time.

@@ -49,7 +49,7 @@ pub(super) struct Demand {
     moments: [f64; 2],
 }
 
-/// Of a period.
+/// Demand in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct DemandFigures {
     pub(super) average: f64,

@@ -29,7 +29,7 @@ pub struct SchemaConfig {
     pub level: String,
     /// Lower ones come first.
     pub precedence: i64,
-    /// What its flows are.
+    /// Source of flow names.
     pub distinguisher: Distinguisher,
     /// Requests that match one of them.
     pub rules: Arc<[FlowRule]>,
@@ -105,11 +105,11 @@ pub struct LevelConfig {
     pub lendable_percent: u32,
     /// How many it may use of others, as a percentage of its own; `None`: all.
     pub borrowing_percent: Option<u32>,
-    /// What happens to requests without seats.
+    /// Treatment of requests without seats.
     pub discipline: Discipline,
 }
 
-/// What happens to requests without seats.
+/// Treatment of requests without seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// They need none.

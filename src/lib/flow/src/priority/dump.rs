@@ -96,7 +96,7 @@ impl Levels {
     }
 }
 
-/// Of a request that has not started.
+/// Start time of a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 /// Every column but the last ends with a comma, and is as wide as its widest cell.

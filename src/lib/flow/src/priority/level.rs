@@ -79,10 +79,10 @@ pub struct SeatGrant {
     held: HeldSeats,
 }
 
-/// What a request holds.
+/// Seats of a request.
 #[derive(Clone, Copy, Debug)]
 struct HeldSeats {
-    /// Of the record that describes it.
+    /// Index of the record that describes it.
     slot: usize,
     flow: u64,
     seats: usize,
@@ -95,7 +95,7 @@ struct HeldSeats {
     started: Instant,
 }
 
-/// What became of a request.
+/// Outcome of a start.
 #[derive(Debug)]
 pub(super) enum Started {
     Granted(SeatGrant),

@@ -35,11 +35,11 @@ pub struct Levels {
     entries: Mutex<Entries>,
     inflight: Arc<Inflight>,
     hash: RandomState,
-    /// Of the server.
+    /// Seats of the server.
     seats: usize,
 }
 
-/// What requests read.
+/// Schemas as requests read them.
 #[derive(Debug)]
 enum SchemaSet {
     /// In order of precedence; the last one matches everything.
@@ -58,7 +58,7 @@ struct CompiledSchema {
     is_exempt: bool,
     /// Whether flows have queues of their own.
     has_flows: bool,
-    /// Of one request.
+    /// Max seats of one request.
     max_seats: usize,
     /// Uids of schema and level.
     uids: Option<[HeaderValue; 2]>,
@@ -66,7 +66,7 @@ struct CompiledSchema {
     seed: u64,
 }
 
-/// What changes with the configuration.
+/// State that changes with the configuration.
 #[derive(Debug, Default)]
 struct Entries {
     config: FlowConfig,
@@ -91,11 +91,11 @@ struct LevelEntry {
 pub struct FlowRequest<'a> {
     /// Whose rights count.
     pub user: &'a UserInfo,
-    /// What it does.
+    /// The request's action.
     pub action: &'a Arc<dyn FlowAction>,
     /// Whether it may change something.
     pub mutates: bool,
-    /// How long it may take.
+    /// Max duration of the request.
     pub timeout: Duration,
     /// Estimates its work, as seats; only called if that counts.
     pub seats: &'a dyn Fn() -> usize,
@@ -228,7 +228,7 @@ impl Levels {
         [0, 1].map(|kind| (executing[kind].load(Relaxed), waiting[kind].load(Relaxed)))
     }
 
-    /// Of all levels and schemas, and the fraction of its demand that each level got last.
+    /// Figures of all levels and schemas, and the fraction of its demand that each level got last.
     pub fn figures(&self) -> (Vec<LevelFigures>, Vec<FlowFigures>, f64) {
         let entries = self.lock();
         let levels = entries.levels.iter();

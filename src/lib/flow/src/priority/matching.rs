@@ -4,7 +4,7 @@ use super::config::{FlowRule, FlowSubject, Names, PathRule, ResourceRule};
 use ferrokube_apimachinery::user::UserInfo;
 use std::fmt;
 
-/// What a request does, as schemas see it.
+/// The action of a request, as schemas see it.
 pub trait FlowAction: Send + Sync + fmt::Debug {
     /// As authorizers see it.
     fn verb(&self) -> &str;
@@ -270,7 +270,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_mandatory_needs_no_objects() {
+    fn mandatory_levels_need_no_objects() {
         let config = FlowConfig::new([], []);
         let names: Vec<&str> = config.schemas.iter().map(|schema| &*schema.name).collect();
         assert_eq!(names, ["exempt", "catch-all"]);

@@ -53,7 +53,7 @@ impl RetryAfter {
     }
 }
 
-/// How long a request may wait for a seat, of the time that it may take.
+/// Max wait for a seat: a fraction of the request's timeout.
 pub(super) fn max_wait(timeout: Duration) -> Duration {
     (timeout / 4).min(Duration::from_secs(60))
 }

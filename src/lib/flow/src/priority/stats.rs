@@ -33,7 +33,7 @@ pub(crate) struct FlowStats {
     pub(crate) waiting: [AtomicUsize; 2],
     pub(crate) executing: [AtomicUsize; 2],
     waits: [HistogramCounters; 2],
-    /// Of others than watches, and of watches.
+    /// Execution times of other requests, and of watches.
     executions: [HistogramCounters; 2],
     lengths: CountCounters,
     work: CountCounters,
@@ -147,7 +147,7 @@ pub struct FlowHistogram {
 pub struct CountHistogram {
     /// Counts between its bounds, then of all above.
     pub buckets: [u64; 9],
-    /// Of all observations.
+    /// Sum of all observations.
     pub sum: u64,
 }
 
@@ -169,7 +169,7 @@ impl RatioHistogram {
     }
 }
 
-/// Of a schema in a level.
+/// Counters of a schema in a level.
 #[derive(Clone, Debug)]
 pub struct FlowFigures {
     /// Name of the level.
@@ -184,7 +184,7 @@ pub struct FlowFigures {
     pub waiting: [usize; 2],
     /// Requests and seats.
     pub executing: [usize; 2],
-    /// Of requests that were rejected, and of those that were not.
+    /// Waits of rejected requests, and of others.
     pub waits: [FlowHistogram; 2],
     /// Time that seats were held: by others than watches, and by watches.
     pub executions: [FlowHistogram; 2],
@@ -199,7 +199,7 @@ pub struct FlowFigures {
 /// A level as its metrics show it.
 #[derive(Clone, Debug)]
 pub struct LevelFigures {
-    /// Of the PriorityLevelConfiguration.
+    /// Name of the PriorityLevelConfiguration.
     pub name: String,
     /// Seats: nominal, at least, at most, now.
     pub limits: [usize; 4],
@@ -208,7 +208,7 @@ pub struct LevelFigures {
     pub demand: [f64; 5],
     /// Over time.
     pub utilization: Utilization,
-    /// Where its fair queuing stands.
+    /// Virtual time of its fair queuing.
     pub virtual_time: VirtualTime,
 }
 

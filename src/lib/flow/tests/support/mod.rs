@@ -8,7 +8,7 @@ use ferrokube_flow::{Classified, Flow, Limits, release_all};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of a ConfigMap.
+/// Creates a ConfigMap.
 #[derive(Debug)]
 pub(crate) struct CreateAction;
 

@@ -72,7 +72,7 @@ async fn failures_back_off_from_ten_seconds_to_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_exceeds_the_burst_is_refused() {
+async fn pulls_over_the_burst_are_refused() {
     let config = PullConfig { registry_qps: 1, registry_burst: 2, ..parallel(None) };
     let node = PullNode::new(config);
     node.pod("a", "r.io/a:v1").await.unwrap().unwrap();

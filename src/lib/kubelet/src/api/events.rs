@@ -51,15 +51,15 @@ impl PullEvents for EventSink {
     }
 }
 
-/// Of an event that was written: its name, and how often it was seen.
-type Remembered = HashMap<(PodIdentityKey, &'static str, String), (String, i32)>;
+/// Name and count of an event that was written.
+type WrittenEvents = HashMap<(PodIdentityKey, &'static str, String), (String, i32)>;
 type PodIdentityKey = String;
 
 impl WaitingEvents {
     /// Writes until dropped.
     pub(crate) async fn run(mut self, client: &Client, node: &str) {
         let mut outage = Outage::new("write an event");
-        let mut remembered = Remembered::new();
+        let mut remembered = WrittenEvents::new();
         while let Some(waiting) = self.receiver.recv().await {
             match write(client, node, &waiting, &mut remembered).await {
                 Ok(()) => _ = outage.works(),
@@ -74,7 +74,7 @@ async fn write(
     client: &Client,
     node: &str,
     waiting: &WaitingEvent,
-    remembered: &mut Remembered,
+    remembered: &mut WrittenEvents,
 ) -> Result<(), kube::Error> {
     let WaitingEvent { pod, event, context, at } = waiting;
     let client = context.map_or_else(|| client.clone(), |context| traced(client, &context));

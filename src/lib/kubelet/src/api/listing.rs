@@ -24,9 +24,9 @@ pub(crate) struct ApiListing<K> {
     changes: watch::Sender<u64>,
 }
 
-/// Of this node.
+/// Pods of this node.
 pub(crate) type ApiPods = ApiListing<Pod>;
-/// Of all namespaces.
+/// Services of all namespaces.
 pub(crate) type ApiServices = ApiListing<Service>;
 
 impl<K> Default for ApiListing<K> {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What the node says of itself.
+/// Addresses, labels and versions in the Node.
 #[derive(Clone, Debug)]
 pub struct NodeIdentity {
     /// Name of the Node object.
@@ -48,7 +48,7 @@ pub struct NodeIdentity {
     pub status_interval: Duration,
     /// Longest time between two writes of an unchanged status.
     pub report_interval: Duration,
-    /// Of the lease: it is renewed four times in it.
+    /// Duration of the lease, which is renewed four times in it.
     pub lease_duration: Duration,
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
-/// Of a start.
+/// Reason of a start.
 pub(super) const STARTING: &str = "Starting";
 /// By type of condition: for its status False, and for True.
 const REASONS: [(&str, [&str; 2]); 4] = [

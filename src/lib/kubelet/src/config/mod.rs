@@ -75,11 +75,11 @@ pub struct KubeletSettings {
     pub node_status_update_frequency: Option<Duration>,
     /// Longest time between two writes of an unchanged node status.
     pub node_status_report_frequency: Option<Duration>,
-    /// Of the node's lease.
+    /// Duration of the node's lease.
     pub node_lease_duration_seconds: Option<i64>,
-    /// Of the kubelet's own server.
+    /// Settings of the kubelet's own server.
     pub server: ServerSettings,
-    /// Of what the kubelet tidies up.
+    /// Settings of what the kubelet cleans up.
     pub housekeeping: HousekeepingSettings,
 }
 
@@ -117,11 +117,11 @@ pub struct KubeletConfig {
     pub node_status_update_frequency: Duration,
     /// Longest time between two writes of an unchanged node status.
     pub node_status_report_frequency: Duration,
-    /// Of the node's lease.
+    /// Duration of the node's lease.
     pub node_lease_duration: Duration,
     /// The kubelet's own server; `None`: there is none.
     pub server: Option<ServerConfig>,
-    /// Of the containers' logs.
+    /// Rotation of the containers' logs.
     pub log_rotation: LogRotation,
     /// When unused images are removed.
     pub image_collection: ImageCollection,

@@ -6,9 +6,9 @@ use std::path::Path;
 /// An amount, and what is left of it: bytes or counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceFigure {
-    /// In all.
+    /// Total.
     pub capacity: u64,
-    /// Left.
+    /// Not used.
     pub available: u64,
 }
 

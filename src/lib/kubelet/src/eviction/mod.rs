@@ -54,7 +54,7 @@ pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
     }
 }
 
-/// What the loop remembers.
+/// State of the eviction loop.
 struct RoomKeeper<'a> {
     node: &'a PodNode,
     collection: ImageCollection,

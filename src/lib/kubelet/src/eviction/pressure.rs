@@ -4,7 +4,7 @@ use super::ranking::is_critical;
 use crate::pod::NodePod;
 use std::collections::BTreeMap;
 
-/// What the node is short of.
+/// Resources that the node is short of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodePressure {
     pub(crate) memory: bool,

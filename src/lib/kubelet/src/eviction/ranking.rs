@@ -15,7 +15,7 @@ const CRITICAL: i32 = 2_000_000_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodConsumption {
     pub(crate) by_container: BTreeMap<String, u64>,
-    /// Of the pod itself: its volumes and logs.
+    /// Bytes of the pod itself: its volumes and logs.
     pub(crate) other: u64,
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_its_request_goes_first_then_by_priority_then_by_the_excess() {
+    fn pods_over_their_request_go_first_then_by_priority_then_by_the_excess() {
         let pods = vec![
             pod("modest", -5, "1Gi"),
             pod("critical", CRITICAL, "0"),

@@ -43,14 +43,14 @@ const SIGNALS: [(EvictionSignal, &str, Option<&str>, &str); 6] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeastAmount {
     Absolute(u64),
-    /// Of the capacity: from 0 to 1.
+    /// Fraction of the capacity: from 0 to 1.
     Share(f64),
 }
 
 /// An amount below which pods are evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvictionThreshold {
-    /// What it is about.
+    /// The signal that it watches.
     pub(crate) signal: EvictionSignal,
     least: LeastAmount,
 }
@@ -85,7 +85,7 @@ impl EvictionThreshold {
         rows.filter_map(|(name, amount)| Self::parse(name, amount).ok().flatten()).collect()
     }
 
-    /// `None`: of 0% or 100%, which turn a signal off.
+    /// `None` for 0% and 100%, which turn a signal off.
     pub(crate) fn parse(signal: &str, amount: &str) -> Result<Option<Self>, String> {
         let row = SIGNALS.iter().find(|row| row.1 == signal);
         let signal = row.ok_or_else(|| format!("unknown eviction signal {signal}"))?.0;

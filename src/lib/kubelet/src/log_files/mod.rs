@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
 const COMPRESSED: &str = ".gz";
-/// Of a compressed file that is not complete.
+/// Suffix of an incomplete compressed file.
 const UNFINISHED: &str = ".tmp";
 /// Entries of a directory that are looked at.
 const MAX_ENTRIES: usize = 4096;

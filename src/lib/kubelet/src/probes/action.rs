@@ -24,7 +24,7 @@ pub(crate) struct ActedContainer {
     pub(crate) ip: String,
 }
 
-/// What to do, once.
+/// A one-time action in a container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ContainerAction<'a> {
     Exec(&'a ExecAction),

@@ -16,7 +16,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Secrets of a pod that are read.
 const MAX_SECRETS: usize = 64;
 
-/// What an image may be pulled with.
+/// Credentials for pulling an image.
 #[derive(Default)]
 pub(crate) struct ImageCredentials {
     /// To be tried in this order; none: anonymously.

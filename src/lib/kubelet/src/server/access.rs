@@ -22,7 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Concurrent reviews: a caller with many tokens does not flood the API server.
 pub(super) const REVIEWS: usize = 16;
-/// Of one review, the wait for its turn included.
+/// Max time of a review, the wait for its turn included.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest token that is reviewed.
 const TOKEN_BYTES: usize = 16 << 10;
@@ -39,7 +39,7 @@ pub(super) struct KubeletUser {
 }
 
 impl KubeletUser {
-    /// Of a verified client certificate; `None` if it names nobody.
+    /// The user of a verified client certificate; `None` if it names nobody.
     fn of_certificate(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
@@ -95,7 +95,7 @@ pub(super) struct KubeletAccess {
     node: String,
     reviews_tokens: bool,
     token_ttl: Duration,
-    /// Of a refused, and of a granted right.
+    /// Lifetimes of a refused and of a granted right.
     right_ttl: [Duration; 2],
     /// By digest.
     tokens: ExpiringCache<[u8; 32], Option<Arc<KubeletUser>>>,

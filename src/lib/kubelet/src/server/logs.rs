@@ -226,7 +226,7 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
 /// An open log file.
 struct OpenLog {
     source: LogSource,
-    /// Of an unfinished line.
+    /// Start of an unfinished line.
     rest: Vec<u8>,
     /// Whether the next line begins a message.
     is_start: bool,
@@ -234,7 +234,7 @@ struct OpenLog {
     left: Option<u64>,
     /// Whether all further lines are new enough.
     is_since: bool,
-    /// Since when it was rotated and has not grown.
+    /// Time since which the rotated file has not grown.
     quiet: Option<Instant>,
 }
 
@@ -344,7 +344,7 @@ impl OpenLog {
     }
 }
 
-/// Where the last lines of a file begin.
+/// Offset at which the last lines of a file begin.
 fn start_of_tail(file: &File, lines: u64) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut left = lines;

@@ -43,7 +43,7 @@ const STREAMS: usize = 256;
 const RELOAD: Duration = Duration::from_secs(20);
 /// Interval of looks at the client CA that the API server publishes: until there is one, and then.
 const CA_INTERVALS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// Where the API server publishes it.
+/// ConfigMap in which the API server publishes the CA.
 const CA_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
 /// Why the server cannot start.
@@ -74,7 +74,7 @@ pub struct KubeletServer {
     metrics: Registry,
 }
 
-/// What requests are about.
+/// The node as requests see it.
 pub(crate) struct ServedNode {
     pub(crate) node: Arc<PodNode>,
     pub(crate) pods: Arc<ApiPods>,

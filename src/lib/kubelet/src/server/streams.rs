@@ -26,7 +26,7 @@ pub(super) struct WantedStreams {
     tty: bool,
 }
 
-/// What is streamed.
+/// A stream of the runtime.
 pub(super) enum StreamKind {
     Exec { container: String, command: Vec<String>, streams: WantedStreams },
     Attach { container: String, streams: WantedStreams },

@@ -71,7 +71,7 @@ fn processes(pid_max: &str, loadavg: &str, time: WallTime) -> Option<ProcessSamp
     Some(ProcessSample { time, maxpid: pid_max.trim().parse().ok()?, curproc })
 }
 
-/// Of a line such as `MemTotal:  123 kB`.
+/// Bytes in a line such as `MemTotal:  123 kB`.
 fn bytes(text: &str, name: &str) -> Option<u64> {
     field(text, name).map(|kibibytes| kibibytes.saturating_mul(1024))
 }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 /// How long an outcome counts, also a failure.
 const FRESH: Duration = Duration::from_secs(2);
-/// Of a collection's calls, which run at the same time.
+/// Max time of a collection's calls, which run at the same time.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no summary. Texts are kubelet's.

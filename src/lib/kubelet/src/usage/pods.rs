@@ -13,7 +13,7 @@ use ferrokube_cri::{
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What the runtime says, at about one time.
+/// Lists of the runtime, taken at about one time.
 #[derive(Default)]
 pub(super) struct RuntimeLists {
     pub(super) sandboxes: Vec<PodSandbox>,

@@ -17,7 +17,7 @@ pub(crate) struct UsageSummary {
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeUsage {
     pub(super) node_name: String,
-    /// Of the machine.
+    /// Boot time of the machine.
     #[serde(serialize_with = "in_seconds")]
     pub(super) start_time: WallTime,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub(super) struct FsSample {
     pub(super) inodes_used: Option<u64>,
 }
 
-/// Of a pod; its default interface once more in front.
+/// Traffic of a pod; its default interface once more in front.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct NetworkSample {
     #[serde(serialize_with = "in_seconds")]
@@ -241,7 +241,7 @@ impl From<&NetworkInterfaceUsage> for InterfaceSample {
 }
 
 impl FsSample {
-    /// Of the file system that has this path; `None` if it cannot be read.
+    /// Sample of the file system that has this path; `None` if it cannot be read.
     pub(super) fn of(path: &Path, time: WallTime) -> Option<Self> {
         let disk = rustix::fs::statvfs(path).ok()?;
         let bytes = |blocks: u64| Some(blocks.saturating_mul(disk.f_frsize));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_behind_does_not_stop_the_next_write() {
+    fn remains_of_a_killed_write_do_not_stop_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("v");
         write(&target, &files(&[("a", "1")])).unwrap();

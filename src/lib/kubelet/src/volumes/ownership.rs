@@ -19,12 +19,12 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// Of files that only the kubelet writes.
+    /// Ownership of files that only the kubelet writes.
     pub(super) fn read_only(group: Option<u32>) -> Self {
         Self { group, access: READ }
     }
 
-    /// Of files that the pod writes.
+    /// Ownership of files that the pod writes.
     pub(super) fn writable(group: Option<u32>) -> Self {
         Self { group, access: WRITE }
     }

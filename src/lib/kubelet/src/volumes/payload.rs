@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 use std::collections::BTreeMap;
 
 const DEFAULT_MODE: i32 = 0o644;
-/// Of a token's file in a pod with a group for its volumes.
+/// Mode of a token's file in a pod with a group for its volumes.
 const GROUP_TOKEN_MODE: u32 = 0o600;
 
-/// How keys become files.
+/// Mapping of keys to files.
 struct KeySelection<'a> {
     kind: &'static str,
     items: Option<&'a [KeyToPath]>,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_an_error_unless_it_is_optional() {
+    async fn missing_sources_are_errors_unless_optional() {
         let why = async |volume| files(volume).await.unwrap_err().to_string();
         assert_eq!(why("configMap: {name: none}").await, "configmap \"none\" not found");
         assert_eq!(why("secret: {secretName: none}").await, "secret \"none\" not found");

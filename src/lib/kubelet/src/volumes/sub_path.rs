@@ -18,7 +18,7 @@ const TRIES: usize = 100;
 /// In the pod's directory; below it `VOLUME/CONTAINER/INDEX`, as kubelet's.
 const FOLDER: &str = "volume-subpaths";
 
-/// What did not work.
+/// The step that failed.
 #[derive(Debug)]
 pub(super) enum SubPathFailure {
     /// Making a directory that is missing.
@@ -27,7 +27,7 @@ pub(super) enum SubPathFailure {
     Prepare(io::Error),
 }
 
-/// Where a mount of a container is bound.
+/// Mount point of a container's sub path.
 pub(super) fn target(pod: &Path, volume: &str, container: &str, index: usize) -> PathBuf {
     pod.join(FOLDER).join(volume).join(container).join(index.to_string())
 }
@@ -242,7 +242,7 @@ mod tests {
 
     /// Only where this process may mount.
     #[test]
-    fn fault_56_what_was_checked_is_what_is_bound_and_survives_its_release() {
+    fn fault_56_the_checked_path_is_bound_and_survives_its_release() {
         let folder = tempfile::tempdir().unwrap();
         let (volume, pod) = (folder.path().join("volume"), folder.path().join("pod"));
         fs::create_dir_all(volume.join("a")).unwrap();

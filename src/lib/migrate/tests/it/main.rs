@@ -197,7 +197,7 @@ async fn an_unfinished_migration_is_continued_and_no_server_starts_on_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_copied_is_named_and_nothing_is_half_done() {
+async fn keys_that_cannot_be_copied_are_named_and_the_target_stays_empty() {
     for (etcd, folder) in etcds() {
         let etcd = config(&etcd.url());
         let journal: PathBuf = folder.path().join("store");

@@ -25,19 +25,19 @@ fn on_disk(disk: &SimDisk, limits: StoreLimits) -> TestRegistry {
     TestRegistry::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
 }
 
-type Attempt<'a> = LocalBoxFuture<'a, Result<Document, Failure>>;
+type AttemptFuture<'a> = LocalBoxFuture<'a, Result<Document, Failure>>;
 
-fn label(server: &TestRegistry) -> Attempt<'_> {
+fn label(server: &TestRegistry) -> AttemptFuture<'_> {
     server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"labels": {"x": "1"}}}))).boxed_local()
 }
 
-fn replace(server: &TestRegistry) -> Attempt<'_> {
+fn replace(server: &TestRegistry) -> AttemptFuture<'_> {
     let mut object = configmap("a", "0");
     object["metadata"]["labels"] = json!({"x": "1"});
     server.put(CONFIGMAPS, "a", object).boxed_local()
 }
 
-fn create(server: &TestRegistry) -> Attempt<'_> {
+fn create(server: &TestRegistry) -> AttemptFuture<'_> {
     server.post(CONFIGMAPS, configmap("new", "1")).boxed_local()
 }
 
@@ -47,7 +47,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
-    type Case = (&'static str, bool, for<'a> fn(&'a TestRegistry) -> Attempt<'a>);
+    type Case = (&'static str, bool, for<'a> fn(&'a TestRegistry) -> AttemptFuture<'a>);
     let cases: [Case; 4] =
         [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
     for (round, (name, remote, attempt)) in cases.into_iter().enumerate() {

@@ -154,19 +154,19 @@ async fn a_watch_goes_on_where_its_initial_state_ends() {
     writer.await.unwrap();
 }
 
-type Change = fn(&mut WatchOptions);
+type OptionsChange = fn(&mut WatchOptions);
 
 /// kube-apiserver validates options of the deprecated watch paths like those of a list.
 #[tokio::test]
 async fn a_watch_by_path_has_the_options_of_a_list() {
     let server = TestRegistry::new();
-    let by_path = |change: Change| {
+    let by_path = |change: OptionsChange| {
         let mut options = WatchOptions { by_path: true, ..from(0) };
         change(&mut options);
         options
     };
     let target = server.target(CONFIGMAPS, "");
-    let cases: [(Change, &[&str]); 4] = [
+    let cases: [(OptionsChange, &[&str]); 4] = [
         (|options| options.list.initial_events = Some(false), &["Forbidden sendInitialEvents"]),
         (
             |options| options.list.version_match = VersionMatch::Exact,

@@ -91,7 +91,7 @@ impl Hooks for ApiService {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let service = match object.get(&SERVICE).filter(|service| !service.is_null()) {
             Some(service) => format!("{}/{}", text(service, "namespace"), text(service, "name")),
             None => "Local".to_owned(),

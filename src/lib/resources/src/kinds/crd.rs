@@ -166,7 +166,7 @@ impl Hooks for CustomResourceDefinition {
         object.set(&["status", "conditions"], conditions);
     }
 
-    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
         vec![Value::from(object.name()), Value::from(object.meta("creationTimestamp"))]
     }
 }

@@ -147,7 +147,7 @@ impl Hooks for SigningRequest {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let spec = |field: &str| object.str(&["spec", field]).unwrap_or_default();
         let signer = if spec("signerName").is_empty() { "<none>" } else { spec("signerName") };
         let asked = object.get(&["spec", "expirationSeconds"]).and_then(Value::as_u64);

@@ -197,7 +197,7 @@ impl Hooks for EventHooks {
         values
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let form = EventForm::of(object);
         let own = |field: &str| object.str(&[field]).unwrap_or_default();
         let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default();

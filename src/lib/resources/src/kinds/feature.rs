@@ -100,7 +100,7 @@ impl Hooks for Feature {
         }
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let field = |name: &str| Value::from(object.str(&["status", name]).unwrap_or_default());
         let uses: Vec<String> = object.list(&USES).iter().map(shown).collect();
         let task = object.list(&["status", "transitionTasks"]).first().and_then(Value::as_str);

@@ -77,7 +77,7 @@ impl Hooks for FlowSchema {
         &maintained::SCHEMAS
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let spec = |path: &[&str]| object.get(path).cloned().unwrap_or(Value::Null);
         let method = object.str(&["spec", "distinguisherMethod", "type"]).unwrap_or("<none>");
         let dangling = object

@@ -81,7 +81,7 @@ impl Hooks for LeaseCandidate {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let field = |name: &str| Value::from(object.str(&["spec", name]).unwrap_or_default());
         vec![
             Value::from(object.name()),

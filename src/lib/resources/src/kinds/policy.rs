@@ -170,7 +170,7 @@ impl Hooks for PolicyHooks {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let list = match self.0 {
             PolicyKind::Validating => "validations",
             PolicyKind::Mutating => "mutations",

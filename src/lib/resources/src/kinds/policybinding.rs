@@ -87,7 +87,7 @@ impl Hooks for PolicyBindingHooks {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let spec = |path: &[&str]| object.str(path).unwrap_or_default();
         let param = match object.get(&["spec", "paramRef"]).filter(|param| !param.is_null()) {
             None => "<unset>".to_owned(),

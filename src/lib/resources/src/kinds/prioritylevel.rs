@@ -92,7 +92,7 @@ impl Hooks for PriorityLevel {
         &LEVELS
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let cell = |path: &[&str]| {
             let path = [&["spec", "limited"], path].concat();
             object.get(&path).cloned().unwrap_or_else(|| Value::from("<none>"))

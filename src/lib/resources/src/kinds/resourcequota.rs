@@ -134,7 +134,7 @@ impl Hooks for ResourceQuota {
         ["cpu", "memory", "storage", "ephemeral-storage"].iter().filter_map(warning).collect()
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         for (resource, hard) in
             object.get(&["status", "hard"]).and_then(Value::as_object).into_iter().flatten()

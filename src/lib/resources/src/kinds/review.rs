@@ -18,7 +18,7 @@ pub(crate) fn body() -> KindBody {
 struct Review;
 
 impl Hooks for Review {
-    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
         vec![Value::from(object.name()), Value::from(object.meta("creationTimestamp"))]
     }
 }

@@ -103,7 +103,7 @@ impl Hooks for BindingHooks {
         Some(name::path_segment(name))
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let names = |kind: &str| {
             let subjects =
                 object.list(&["subjects"]).iter().filter(|subject| text(subject, "kind") == kind);

@@ -88,7 +88,7 @@ impl Hooks for StorageVersion {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
         vec![Value::from(object.name()), Value::from(common), Value::from(cells::age(object, now))]
     }

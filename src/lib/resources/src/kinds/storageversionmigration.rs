@@ -72,7 +72,7 @@ impl Hooks for StorageVersionMigration {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+    fn print_document(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let group = object.str(&["spec", "resource", "group"]).unwrap_or_default();
         let resource = object.str(&RESOURCE).unwrap_or_default();
         let whole =

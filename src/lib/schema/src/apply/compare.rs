@@ -44,7 +44,7 @@ pub(super) fn compare(schema: &Schema, old: &Map, new: &Map, skip: &Skip<'_>) ->
     out
 }
 
-/// How a value is compared.
+/// Comparison of two values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Leaf,

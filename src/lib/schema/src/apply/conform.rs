@@ -56,7 +56,7 @@ struct Misfit {
 /// Max reported fields.
 const MAX_MISFITS: usize = 20;
 
-/// Where a value is in the object.
+/// Location of a value in the object.
 #[derive(Clone, Copy)]
 struct ValuePlace<'a> {
     /// `kind`, `apiVersion` and `metadata` need no declaration here.

@@ -365,7 +365,7 @@ fn an_int_or_string_of_a_native_kind_may_be_anything_and_a_quantity_any_scalar()
 }
 
 #[test]
-fn what_is_no_entry_is_not_kept_as_one() {
+fn malformed_managed_fields_entries_are_dropped() {
     let mut fixture = ApplyFixture::new("ConfigMap");
     let given = json!({"metadata": {"name": "a", "managedFields": [null]}});
     let applied = fixture.try_apply("m", &given, true).expect("applies");

@@ -204,7 +204,7 @@ fn too_large() -> String {
     "error parsing regexp: expression too large".to_owned()
 }
 
-/// What the tree of a text takes at most.
+/// Upper bound of the memory of a text's tree.
 fn tree_bytes(text: &str) -> usize {
     let (per_byte, per_unicode, per_folded) = TREE_BYTES;
     let unicode = text.matches("\\p").count() + text.matches("\\P").count();

@@ -17,9 +17,9 @@ const STEPS_PER_BREATH: usize = 1024;
 /// Why there is no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternProgramError {
-    /// It exceeds [`MAX_PROGRAM`], or the room.
+    /// Longer than [`MAX_PROGRAM`], or than the rest of the budget.
     TooLarge,
-    /// It matches what is no text.
+    /// Matches byte sequences that are not UTF-8.
     NoText,
 }
 
@@ -233,7 +233,7 @@ impl Search<'_> {
 
 struct PatternCompiler {
     program: PatternProgram,
-    /// Of the classes, by where they are in the expression: a repeated one is compiled once.
+    /// Indices of the classes, by address in the expression: a repeated one is compiled once.
     indices: HashMap<*const Class, u32>,
     /// Bytes.
     left: usize,

@@ -23,13 +23,13 @@ pub(super) fn check(
     if !checks.any_of.is_empty() {
         let mut closest = None;
         for node in &checks.any_of {
-            let judged = collector.errors_of(node, value, path);
-            let holds = judged.0.is_empty();
+            let alternative = collector.errors_of(node, value, path);
+            let holds = alternative.0.is_empty();
             if holds {
-                closest = Some(judged);
+                closest = Some(alternative);
                 break;
             }
-            keep_closer(&mut closest, judged);
+            keep_closer(&mut closest, alternative);
         }
         if closest.as_ref().is_some_and(|(errors, _)| !errors.is_empty()) {
             collector
@@ -40,14 +40,14 @@ pub(super) fn check(
     if !checks.one_of.is_empty() {
         let (mut closest, mut first, mut valid) = (None, None, 0_usize);
         for node in &checks.one_of {
-            let judged = collector.errors_of(node, value, path);
-            match judged.0.is_empty() {
+            let alternative = collector.errors_of(node, value, path);
+            match alternative.0.is_empty() {
                 true => {
                     valid += 1;
                     closest = None;
-                    first.get_or_insert(judged);
+                    first.get_or_insert(alternative);
                 }
-                false if valid == 0 => keep_closer(&mut closest, judged),
+                false if valid == 0 => keep_closer(&mut closest, alternative),
                 false => {}
             }
         }
@@ -61,9 +61,9 @@ pub(super) fn check(
     if !checks.all_of.is_empty() {
         let mut valid = 0;
         for node in &checks.all_of {
-            let judged = collector.errors_of(node, value, path);
-            valid += usize::from(judged.0.is_empty());
-            merge(collector, Some(judged));
+            let alternative = collector.errors_of(node, value, path);
+            valid += usize::from(alternative.0.is_empty());
+            merge(collector, Some(alternative));
         }
         if valid != checks.all_of.len() {
             collector.pathless(format_args!(
@@ -79,14 +79,14 @@ pub(super) fn check(
 }
 
 /// The first of several equally close ones.
-fn keep_closer(closest: &mut Option<Alternative>, judged: Alternative) {
-    if closest.as_ref().is_none_or(|(_, matched)| judged.1 > *matched) {
-        *closest = Some(judged);
+fn keep_closer(closest: &mut Option<Alternative>, alternative: Alternative) {
+    if closest.as_ref().is_none_or(|(_, matched)| alternative.1 > *matched) {
+        *closest = Some(alternative);
     }
 }
 
-fn merge(collector: &mut ErrorCollector<'_>, judged: Option<Alternative>) {
-    let (errors, matched) = judged.unwrap_or_default();
+fn merge(collector: &mut ErrorCollector<'_>, alternative: Option<Alternative>) {
+    let (errors, matched) = alternative.unwrap_or_default();
     collector.matched += matched;
     collector.extend(errors);
 }

@@ -14,7 +14,7 @@ pub(super) struct Path<'a> {
 enum PathSegment<'a> {
     Root,
     Field(&'a str),
-    /// Of a map.
+    /// A key of a map.
     Key(&'a str),
     Index(usize),
 }

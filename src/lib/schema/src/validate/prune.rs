@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(object.into_value(), expected);
         let mut value = given.clone();
         prune_value(&schema, &mut value);
-        assert_eq!(value, given, "a default is judged as it is");
+        assert_eq!(value, given, "a default is validated as it is");
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> CheckResult {
     worst.end()
 }
 
-/// Of several errors, the one at which decoding stops, else the first.
+/// The error at which decoding stops, else the first.
 #[derive(Default)]
 pub(super) struct FirstFault(Option<Box<TypeFault>>);
 

@@ -32,7 +32,7 @@ use tokio::runtime::{Builder, Runtime};
 /// How long [`Finish`] waits for the last spans.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// What to export, and where.
+/// Collector and settings of the span export.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
     /// The collector; `None` uses `OTEL_EXPORTER_OTLP_ENDPOINT` and related variables, by default

@@ -41,12 +41,12 @@ struct Recording {
     started: Instant,
 }
 
-/// When an action began, by both clocks.
+/// Start of an action, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanStart {
-    /// What is exported.
+    /// The exported start.
     pub wall: SystemTime,
-    /// What the duration is measured from.
+    /// Base of the measured duration.
     pub monotonic: Instant,
 }
 

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Far beyond what anything takes on the slowest machine.
 const BOUND: Duration = Duration::from_secs(180);
 
-/// How a collector responds.
+/// Response of a collector.
 #[derive(Clone, Copy, Debug)]
 enum CollectorBehavior {
     Http(u16),

@@ -29,7 +29,7 @@ impl Default for Rotation {
 }
 
 /// The wall clock; injected by tests.
-type Clock = Box<dyn Fn() -> SystemTime + Send>;
+type LogClock = Box<dyn Fn() -> SystemTime + Send>;
 
 /// The current file and its rotated predecessors.
 pub struct Rotating {
@@ -39,7 +39,7 @@ pub struct Rotating {
     size: u64,
     /// Time of the first line.
     begun: SystemTime,
-    clock: Clock,
+    clock: LogClock,
     /// Whether to sync each append.
     sync: bool,
 }
@@ -54,7 +54,7 @@ impl Rotating {
         Self::open_at(path, rotation, sync, Box::new(SystemTime::now))
     }
 
-    fn open_at(path: &Path, rotation: Rotation, sync: bool, clock: Clock) -> io::Result<Self> {
+    fn open_at(path: &Path, rotation: Rotation, sync: bool, clock: LogClock) -> io::Result<Self> {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
         let metadata = file.metadata()?;

@@ -98,16 +98,16 @@ impl KindCode for ResourceClaim {
     }
 
     /// What cannot change is only compared.
-    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+    fn validated(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         const GOT: [&str; 2] = ["status", "allocation"];
         let old = change.old?;
-        let mut judged = object.clone();
+        let mut validated = object.clone();
         if change.subresource.is_empty() {
-            judged.remove(&["spec"]);
+            validated.remove(&["spec"]);
         } else if is_allocated(old) && is_allocated(object) {
-            judged.set(&GOT, json!({"devices": {}}));
+            validated.set(&GOT, json!({"devices": {}}));
         }
-        Some(judged)
+        Some(validated)
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {

@@ -64,8 +64,8 @@ impl KindCode for Job {
         }
     }
 
-    fn judged(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
-        policies::judged(object, &["spec"])
+    fn validated(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
+        policies::validated(object, &["spec"])
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
@@ -332,8 +332,8 @@ impl KindCode for CronJob {
         }
     }
 
-    fn judged(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
-        policies::judged(object, &["spec", "jobTemplate", "spec"])
+    fn validated(&self, _change: &Change<'_>, object: &Document) -> Option<Document> {
+        policies::validated(object, &["spec", "jobTemplate", "spec"])
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {

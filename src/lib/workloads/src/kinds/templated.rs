@@ -41,14 +41,14 @@ impl KindCode for Templated {
     }
 
     /// Where the selector is malformed, the template is not looked at.
-    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+    fn validated(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         let selector = object.get(&["spec", "selector"]).filter(|value| !value.is_null())?;
         if !change.subresource.is_empty() || is_selector(selector) {
             return None;
         }
-        let mut judged = object.clone();
-        judged.remove(self.template);
-        Some(judged)
+        let mut validated = object.clone();
+        validated.remove(self.template);
+        Some(validated)
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
@@ -180,8 +180,8 @@ impl KindCode for StatefulSet {
         if !change.subresource.is_empty() {
             return;
         }
-        let judged = self.as_run(change, object);
-        CONTROLLER.validate(change, judged.as_ref().unwrap_or(object), errors);
+        let validated = self.as_run(change, object);
+        CONTROLLER.validate(change, validated.as_ref().unwrap_or(object), errors);
         let selector = object.get(&["spec", "selector"]);
         if let Some(template) = object.get(CONTROLLER.template)
             && selector.is_none_or(is_selector)
@@ -204,9 +204,9 @@ impl KindCode for StatefulSet {
         }
     }
 
-    fn judged(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
+    fn validated(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         let run = self.as_run(change, object);
-        CONTROLLER.judged(change, run.as_ref().unwrap_or(object)).or(run)
+        CONTROLLER.validated(change, run.as_ref().unwrap_or(object)).or(run)
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document, out: &mut Warnings) {
@@ -220,7 +220,7 @@ impl KindCode for StatefulSet {
 
 impl StatefulSet {
     /// With a volume for each claim, and without what the controller overwrites. What cannot change
-    /// is judged once.
+    /// is validated once.
     fn as_run(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         const VOLUMES: [&str; 4] = ["spec", "template", "spec", "volumes"];
         let is_overwritten = |path: &[&str; 4]| object.get(path).is_some();
@@ -233,18 +233,18 @@ impl StatefulSet {
         {
             return None;
         }
-        let mut judged = object.clone();
+        let mut validated = object.clone();
         for path in &OVERWRITTEN {
-            judged.remove(path);
+            validated.remove(path);
         }
         if change.old.is_some() {
-            judged.remove(&["spec", "serviceName"]);
-            judged.remove(&["spec", "volumeClaimTemplates"]);
+            validated.remove(&["spec", "serviceName"]);
+            validated.remove(&["spec", "volumeClaimTemplates"]);
         }
         if !claims.is_empty() && object.get(&VOLUMES[..3]).is_some_and(Value::is_object) {
-            judged.set(&VOLUMES, with_claims(claims, object.list(&VOLUMES)));
+            validated.set(&VOLUMES, with_claims(claims, object.list(&VOLUMES)));
         }
-        Some(judged)
+        Some(validated)
     }
 }
 

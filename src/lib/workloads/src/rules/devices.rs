@@ -7,10 +7,10 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 
-/// Of the name of a driver.
+/// Max bytes of the name of a driver.
 const MAX_DRIVER_BYTES: usize = 63;
 const MAX_POOL_BYTES: usize = 253;
-/// Of the expression of a selector, as in `rules.tsv`.
+/// Max bytes of the expression of a selector, as in `rules.tsv`.
 const MAX_SELECTOR_BYTES: usize = 10_240;
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {

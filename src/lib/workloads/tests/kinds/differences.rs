@@ -116,7 +116,7 @@ fn claims_of_a_stateful_set_are_judged_as_volumes() {
 }
 
 #[test]
-fn what_cannot_change_of_a_stateful_set_is_judged_once() {
+fn immutable_fields_of_a_stateful_set_are_validated_once() {
     let (stored, none) = create("statefulsets.apps", set("data", json!({})));
     assert_eq!(none, [""; 0]);
     let mut renamed = set("data", json!({}));
@@ -180,7 +180,7 @@ fn taints_of_devices_have_a_time() {
 }
 
 #[test]
-fn what_cannot_change_of_a_claim_is_only_compared() {
+fn immutable_fields_of_a_claim_are_only_compared() {
     let name = "resourceclaims.resource.k8s.io";
     let claim = |class: &str, status: Value| {
         let request = json!({"name": "r", "exactly": {"deviceClassName": class}});

@@ -128,7 +128,7 @@ fn empty_fields_of_a_job_are_not_none() {
 }
 
 #[test]
-fn who_manages_a_job_is_a_domain_and_a_path() {
+fn managed_by_of_a_job_is_a_domain_and_a_path() {
     let errors = |manager: &str| {
         let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": spec});

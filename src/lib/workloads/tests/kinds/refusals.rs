@@ -141,7 +141,7 @@ fn statuses_of_pods_say_what_containers_asked_for() {
 }
 
 #[test]
-fn what_differs_in_form_alone_is_a_generation_of_a_daemon_sets_template() {
+fn a_difference_of_form_alone_is_a_generation_of_a_daemon_sets_template() {
     let set = |pod: Value| {
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
         let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});

@@ -1,18 +1,18 @@
 //! Iterators over fields of either representation.
 
-use super::{Field, FieldsMut, Growing, MapFields, MapForm};
+use super::{FieldsMut, Growing, MapField, MapFields, MapForm};
 use crate::value::{Text, Value};
 use std::collections::btree_map;
 
 /// Iterator over the fields, in order.
 #[derive(Clone)]
-pub struct Iter<'a>(Either<std::slice::Iter<'a, Field>, btree_map::Iter<'a, Text, Value>>);
+pub struct Iter<'a>(Either<std::slice::Iter<'a, MapField>, btree_map::Iter<'a, Text, Value>>);
 
 /// Owning iterator over the fields, in order.
-pub struct IntoIter(Either<std::vec::IntoIter<Field>, btree_map::IntoIter<Text, Value>>);
+pub struct IntoIter(Either<std::vec::IntoIter<MapField>, btree_map::IntoIter<Text, Value>>);
 
 pub(super) struct IterMut<'a>(
-    Either<std::slice::IterMut<'a, Field>, btree_map::IterMut<'a, Text, Value>>,
+    Either<std::slice::IterMut<'a, MapField>, btree_map::IterMut<'a, Text, Value>>,
 );
 
 #[derive(Clone)]
@@ -92,9 +92,9 @@ impl<'a> Iterator for IterMut<'a> {
 }
 
 impl Iterator for IntoIter {
-    type Item = Field;
+    type Item = MapField;
 
-    fn next(&mut self) -> Option<Field> {
+    fn next(&mut self) -> Option<MapField> {
         match &mut self.0 {
             Either::Slice(fields) => fields.next(),
             Either::Tree(fields) => fields.next(),
@@ -110,7 +110,7 @@ impl Iterator for IntoIter {
 }
 
 impl DoubleEndedIterator for IntoIter {
-    fn next_back(&mut self) -> Option<Field> {
+    fn next_back(&mut self) -> Option<MapField> {
         match &mut self.0 {
             Either::Slice(fields) => fields.next_back(),
             Either::Tree(fields) => fields.next_back(),

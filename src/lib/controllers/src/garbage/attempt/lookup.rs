@@ -26,7 +26,7 @@ pub(super) enum OwnerLookup {
     AcrossScopes,
 }
 
-/// Where an owner is, if it exists.
+/// Resource path of an owner, if it exists.
 struct OwnerPath {
     resource: ApiResource,
     namespace: Option<String>,
@@ -181,8 +181,8 @@ mod tests {
         DiscoveredResource { resource, namespaced: true, verbs: Vec::new() }
     }
 
-    /// Lists and reads that it takes to find that one of these owners is present, and the others
-    /// are not. Lists have this many pages.
+    /// Number of lists and reads until one of `owners` is found to be present, the others absent.
+    /// Lists have this many pages.
     async fn requests(owners: usize, pages: usize) -> (usize, usize) {
         let counts: Arc<Mutex<(usize, usize)>> = Arc::default();
         let seen = counts.clone();

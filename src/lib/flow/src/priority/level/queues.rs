@@ -52,7 +52,7 @@ pub(super) struct LevelState {
     free_records: Vec<usize>,
 }
 
-/// Of a level.
+/// Counts of a level.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Totals {
     pub(in super::super) waiting: usize,
@@ -108,7 +108,7 @@ struct Record {
     started: Instant,
 }
 
-/// Of an active queue.
+/// State of an active queue.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct QueueFigures {
     pub(in super::super) index: u32,
@@ -168,7 +168,7 @@ impl LevelState {
         }
     }
 
-    /// Of the last change.
+    /// Time of the last change.
     pub(super) fn now(&self) -> Instant {
         self.now
     }

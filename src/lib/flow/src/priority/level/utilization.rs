@@ -24,7 +24,7 @@ pub struct Utilization {
     pub demand: RatioHistogram,
 }
 
-/// What the ratios refer to.
+/// Seats that the ratios refer to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) limit: usize,

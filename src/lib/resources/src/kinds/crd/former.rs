@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_share_is_given_to_each() {
+    fn fields_that_versions_share_are_given_to_each() {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let spec = json!({
             "group": "example.com",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_differ_in_stays_theirs() {
+    fn fields_that_versions_differ_in_stay_theirs() {
         let versions = |columns: Value| {
             json!([
                 {"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns},

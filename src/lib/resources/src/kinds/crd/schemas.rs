@@ -54,7 +54,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             }
             let loaded = load(schema, &path);
             errors.extend(loaded.errors.iter().cloned());
-            errors.extend(Rules::judge(
+            errors.extend(Rules::validate_schema(
                 &Arc::new(loaded.schema),
                 &path,
                 &loaded.errors,

@@ -97,7 +97,7 @@ lebDdL4+29ztxw==
     }
 
     #[test]
-    fn nothing_follows_the_request_in_its_block() {
+    fn bytes_after_the_request_in_its_block_are_refused() {
         let (_, pem) = parse_x509_pem(REQUEST.as_bytes()).unwrap();
         let longer = [&pem.contents[..], b"\x30\x00"].concat();
         let label = "CERTIFICATE REQUEST";

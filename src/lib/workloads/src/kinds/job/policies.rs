@@ -8,7 +8,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use std::collections::HashSet;
 
-/// Of a list of indexes, in bytes.
+/// Max bytes of a list of indexes.
 const MAX_INDEXES: usize = 64 * 1024;
 /// Above it a job has narrower limits.
 const MANY_COMPLETIONS: i64 = 100_000;
@@ -27,15 +27,15 @@ pub(super) fn validate(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErro
 }
 
 /// The object without a policy of success that only its presence makes wrong.
-pub(super) fn judged(object: &Document, spec: &[&str]) -> Option<Document> {
+pub(super) fn validated(object: &Document, spec: &[&str]) -> Option<Document> {
     let policy = [spec, &["successPolicy"]].concat();
     let mode = [spec, &["completionMode"]].concat();
     if object.get(&policy).is_none_or(Value::is_null) || object.str(&mode) == Some("Indexed") {
         return None;
     }
-    let mut judged = object.clone();
-    judged.remove(&policy);
-    Some(judged)
+    let mut validated = object.clone();
+    validated.remove(&policy);
+    Some(validated)
 }
 
 fn failure(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {

@@ -8,7 +8,7 @@ use ferrokube_resource::print::{Completion, since};
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-/// What the cells of a pod show.
+/// State that the cells of a pod show.
 struct PodSummary<'a> {
     ready: usize,
     total: usize,
@@ -41,7 +41,7 @@ pub(super) fn cell(word: &str, pod: &Value, now: SystemTime) -> CellValue {
     })
 }
 
-/// Of a pod whose containers will not run again.
+/// When a pod completed whose containers will not run again.
 pub(super) fn completion(pod: &Value) -> Option<Completion> {
     match str_at(pod, &["status", "phase"]) {
         "Succeeded" => {

@@ -23,7 +23,7 @@ const NOT_EPHEMERAL: [&str; 9] = [
     "restartPolicyRules",
 ];
 
-/// What a spec is part of.
+/// The object that a spec is part of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpecOwner<'a> {
     /// Metadata of the pod; none of a template.

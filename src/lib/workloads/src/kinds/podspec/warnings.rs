@@ -27,7 +27,7 @@ const ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Of a pod or a template at a path.
+/// Warns of a pod or a template at a path.
 pub(crate) fn warn(template: &Value, path: FieldPath<'_>, out: &mut Warnings) {
     let Some(spec) = template.get("spec") else { return };
     let notes = at(template, &["metadata", "annotations"]).and_then(Value::as_object);
