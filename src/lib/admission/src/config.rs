@@ -48,7 +48,7 @@ pub struct AdmissionConfig {
 pub struct AdmissionSection {
     /// Name of the step.
     pub name: String,
-    /// Its path, for errors: `plugins[0].configuration`, or the file that it is in.
+    /// Path in errors: `plugins[0].configuration`, or the file that it is in.
     pub path: String,
     /// A configuration of a kind of the step's own.
     pub object: Document,

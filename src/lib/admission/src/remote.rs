@@ -59,7 +59,7 @@ struct StepMemory {
     repeatable: BTreeSet<String>,
     /// Run in the second round.
     due: BTreeSet<String>,
-    /// Its last output.
+    /// Last output of the step.
     output: Option<Document>,
 }
 

@@ -56,7 +56,7 @@ type Backends = HashMap<String, Vec<(String, Arc<Backend>)>>;
 pub struct Outages {
     /// Name of the APIService.
     pub name: String,
-    /// That of its condition.
+    /// Reason of the condition.
     pub reason: String,
     /// Since start.
     pub count: u64,

@@ -12,7 +12,7 @@ use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 #[derive(Debug)]
 pub(super) struct CustomHooks {
     pub(super) kind: String,
-    /// Its definition is being deleted.
+    /// Set while the definition is being deleted.
     pub(super) terminating: bool,
     pub(super) rules: VersionRules,
     /// Scale paths by version.

@@ -71,7 +71,7 @@ impl Point {
         }
     }
 
-    /// Its text, if [`Self::decode`] reads the same from it.
+    /// The text, if [`Self::decode`] reads the same from it.
     pub(crate) fn checked(&self) -> Option<String> {
         let text = self.encode();
         let is_small = text.len() as u64 <= MAX_POINT_BYTES;

@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 10;
 pub struct KeyFile {
     /// Relative to the data directory: a folder and a name.
     pub name: String,
-    /// Its content.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 

@@ -59,7 +59,7 @@ impl SeenLease {
         self.renewed.elapsed() < interval * FRESH
     }
 
-    /// Its value of a gate; `None` if it does not say.
+    /// Reported value of a gate; `None` if not reported.
     fn value(&self, feature: &str) -> Option<bool> {
         let gates = self.document.annotation(GATES).unwrap_or_default();
         let mut gates = gates.split(',').filter_map(|one| one.split_once('='));
@@ -69,7 +69,7 @@ impl SeenLease {
 
 /// Another server whose Lease is fresh.
 pub(crate) struct FreshServer<'a> {
-    /// Its identity: the name of the Lease.
+    /// Identity of the server: the name of the Lease.
     pub(crate) id: &'a str,
     seen: &'a SeenLease,
 }

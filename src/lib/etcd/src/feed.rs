@@ -62,7 +62,7 @@ pub(crate) struct EtcdFeed {
 enum Broken {
     /// Try again.
     Lost(String),
-    /// Its position is compacted.
+    /// The requested position is compacted.
     Compacted,
     Failed(String),
 }

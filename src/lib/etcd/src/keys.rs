@@ -38,7 +38,7 @@ pub struct EtcdValue {
     pub value: Bytes,
     /// Revision of etcd that wrote it.
     pub revision: u64,
-    /// Its lease; 0: none.
+    /// Lease of the key; 0: none.
     pub lease: i64,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct PutRequest {
     pub(crate) lease: i64,
 }
 
-/// Its fields, and those of a delete's, are not read.
+/// A put's reply, whose fields are not read, nor those of a delete's.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PutResponse {}
 

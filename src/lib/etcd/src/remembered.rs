@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// State of etcd as a server has seen it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
-    /// Its id; 0: none yet.
+    /// Cluster id; 0: none yet.
     pub(crate) cluster: u64,
     /// Highest revision.
     pub(crate) revision: i64,

@@ -166,7 +166,7 @@ impl EtcdProcess {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// Its HTTP gateway, also across restarts.
+    /// HTTP gateway of the member, also across restarts.
     pub fn gateway(&self) -> EtcdGateway {
         EtcdGateway(self.ports[0])
     }

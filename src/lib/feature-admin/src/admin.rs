@@ -44,7 +44,7 @@ pub enum FeatureCommand {
     Wait {
         /// Feature.
         name: String,
-        /// That `status.state` must reach.
+        /// Expected `status.state`.
         state: FeatureState,
         /// Longest time.
         timeout: Duration,

@@ -86,7 +86,7 @@ pub enum FeatureTask {
         plural: &'static str,
         /// Field.
         path: &'static [&'static str],
-        /// Its value while the object uses the feature.
+        /// Value of the field while the object uses the feature.
         value: &'static str,
     },
     /// Work of the feature's author, who gives the server a function of this name. It may run more

@@ -40,7 +40,7 @@ struct GateValue {
 pub struct GateState {
     /// Feature gate.
     pub gate: &'static Gate,
-    /// Its descriptor, if the table has one.
+    /// Descriptor, if the table has one.
     pub descriptor: Option<&'static Descriptor>,
     /// Properties at this version.
     pub spec: &'static GateSpec,

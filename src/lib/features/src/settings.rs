@@ -23,7 +23,7 @@ pub enum GateSettingError {
     Locked {
         /// Gate name.
         name: &'static str,
-        /// Its only value.
+        /// The only value that can be set.
         value: bool,
     },
     /// It is on, and gates that it depends on are off.

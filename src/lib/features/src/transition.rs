@@ -116,7 +116,7 @@ pub struct TransitionRecord {
 pub struct ServerReport {
     /// Identity.
     pub id: String,
-    /// Its value of the gate; `None` if it does not say.
+    /// Reported value of the gate; `None` if not reported.
     pub enabled: Option<bool>,
     /// Whether it has seen this revision of the record or a later one.
     pub has_observed: bool,

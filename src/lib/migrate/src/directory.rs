@@ -21,9 +21,9 @@ const CONCURRENT: usize = 256;
 
 /// The directory of the new store.
 pub struct DirectoryTarget {
-    /// Its name when it is complete; nothing is there yet.
+    /// Name of the complete directory; must not exist yet.
     pub journal: PathBuf,
-    /// Its name until then, in the same directory. What is there is removed.
+    /// Name until then, in the same directory. What is there is removed.
     pub unfinished: PathBuf,
 }
 

@@ -312,7 +312,7 @@ impl AuthorityFiles {
         Ok((Authority { pem: pem.into(), issuer: Arc::new(Issuer::new(parameters, key)) }, key_pem))
     }
 
-    /// Its files, in the order in which they are written.
+    /// Files of the authority, in the order in which they are written.
     pub(crate) fn written<'a>(
         &self,
         authority: &'a Authority,

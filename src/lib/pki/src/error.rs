@@ -50,7 +50,7 @@ pub enum PkiError {
         "the CA certificate {path} has expired: `ferrokube certs renew` gives it a new lifetime with the same key"
     )]
     Expired {
-        /// Its file.
+        /// The file.
         path: PathBuf,
     },
     /// The CA certificate is not valid yet: the clock is or was wrong.
@@ -58,7 +58,7 @@ pub enum PkiError {
         "the CA certificate {path} is not yet valid: the clock of this machine is behind it (it says {now}, the certificate begins at {not_before})"
     )]
     NotYetValid {
-        /// Its file.
+        /// The file.
         path: PathBuf,
         /// The wall clock time.
         now: String,

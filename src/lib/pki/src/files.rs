@@ -24,7 +24,7 @@ pub enum FileError {
     Open {
         /// The file or directory.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits found.
         mode: u32,
     },
     /// It belongs to another user.
@@ -32,7 +32,7 @@ pub enum FileError {
     Foreign {
         /// The file or directory.
         path: PathBuf,
-        /// Its owner's uid.
+        /// Uid of the owner found.
         owner: u32,
     },
     /// A directory, pipe or device.

@@ -308,7 +308,7 @@ pub struct Offloaded<'a, T> {
     caller: u64,
     waiting: Option<SlotRequest>,
     off_worker: bool,
-    /// Its polls on workers are counted.
+    /// Polls on workers are counted.
     counted: bool,
     /// Set when done, until the task is back on a worker (see [`back_to_worker`]).
     result: Option<T>,

@@ -90,7 +90,7 @@ pub struct Subresource {
     pub verbs: Verbs,
     /// Fields that a write to it neither changes nor owns.
     pub reset: ResetFields,
-    /// Its printer columns, if not the resource's.
+    /// Printer columns, if not the resource's.
     pub columns: Option<Columns>,
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct HeadGuard<T> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Prefix of the unfinished head.
     head: Vec<u8>,
-    /// Its length so far.
+    /// Length so far.
     head_bytes: usize,
     /// Number of handler responses partly written.
     written: u64,

@@ -14,9 +14,9 @@ use x509_parser::time::ASN1Time;
 pub struct Peer {
     /// Source address of the connection.
     pub address: SocketAddr,
-    /// Its certificate (DER) if the client CA verifies it now.
+    /// The client's certificate (DER) if the client CA verifies it now.
     pub certificate: Option<Arc<[u8]>>,
-    /// Its certificate if the front proxy's CA verifies it now.
+    /// The proxy's certificate if the front proxy's CA verifies it now.
     pub proxy_certificate: Option<Arc<[u8]>>,
     /// It showed a certificate that no CA verifies: without other credentials such a request is
     /// unauthenticated, not anonymous.

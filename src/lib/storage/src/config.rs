@@ -197,7 +197,7 @@ pub enum OpenError {
     Newer {
         /// Journal directory.
         path: PathBuf,
-        /// Its format.
+        /// Format version in the directory.
         found: u32,
         /// Newest format this version reads.
         supported: u32,

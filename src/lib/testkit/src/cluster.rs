@@ -152,7 +152,7 @@ impl Cluster {
         self.process.as_ref().map_or(0, Child::id)
     }
 
-    /// Its log, across restarts.
+    /// The process's log, across restarts.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

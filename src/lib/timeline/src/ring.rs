@@ -78,7 +78,7 @@ pub struct RecentFamily {
     pub object: ObjectRef,
     /// Time of its last visible event.
     pub last: Option<Timestamp>,
-    /// Its last request, or the message of its last line.
+    /// Last request of the object, or the message of the last line.
     pub message: String,
     /// Number of visible events.
     pub events: usize,

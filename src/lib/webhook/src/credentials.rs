@@ -38,7 +38,7 @@ pub enum CredentialsError {
     User {
         /// The kubeconfig.
         path: PathBuf,
-        /// Its name.
+        /// User name in the kubeconfig.
         user: String,
         /// What is wrong.
         why: &'static str,

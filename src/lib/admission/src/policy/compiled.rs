@@ -67,7 +67,7 @@ pub(super) struct Annotation {
 pub(super) struct ParamKind {
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// Its resource, found at a state of the catalog.
+    /// The target resource, found at a state of the catalog.
     found: Mutex<Option<(u64, Option<Served>)>>,
 }
 
@@ -157,7 +157,7 @@ impl CompiledPolicy {
         }
     }
 
-    /// Its expressions. Compiled when they are first needed, which may take long.
+    /// The policy's expressions, compiled on first use, which may take long.
     pub(super) fn programs(&self) -> &PolicyPrograms {
         self.programs.get_or_init(|| PolicyPrograms::compile(&self.spec))
     }

@@ -39,7 +39,7 @@ pub struct MutatingWebhooks {
 /// A patched object in the version of the webhook.
 struct Patched {
     object: Document,
-    /// Its operations.
+    /// JSON patch operations.
     patch: Value,
     changed: bool,
 }

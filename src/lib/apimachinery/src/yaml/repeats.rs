@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 /// An open collection.
 enum KeyFrame {
-    /// Its keys, and whether the next node is a key.
+    /// Keys of a mapping, and whether the next node is a key.
     Mapping(HashSet<String>, bool),
     Sequence,
 }

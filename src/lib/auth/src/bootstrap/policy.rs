@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// API group of the RBAC kinds.
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Its format is described in the file.
+/// Rows of the policy; the file's header describes them.
 const TABLE: &str = include_str!("policy.txt");
 const MIGRATION: &str = include_str!("migration.txt");
 const FEATURES: &str = include_str!("features.txt");

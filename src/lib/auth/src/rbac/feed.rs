@@ -64,7 +64,7 @@ pub enum RbacChange {
         namespace: String,
         /// The object's name.
         name: String,
-        /// Its size, before and after.
+        /// Sum of the sizes before and after.
         bytes: usize,
         /// Parses it.
         read: Box<dyn FnOnce() -> Document + Send>,

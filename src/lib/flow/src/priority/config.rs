@@ -99,7 +99,7 @@ pub struct LevelConfig {
     pub name: String,
     /// `metadata.uid`; empty if the object does not exist.
     pub uid: String,
-    /// Its part of the server's seats, in proportion.
+    /// Weight in the division of the server's seats.
     pub shares: u32,
     /// Percentage of its seats that other levels may use.
     pub lendable_percent: u32,

@@ -83,7 +83,7 @@ struct LevelEntry {
     level: Arc<Level>,
     config: LevelConfig,
     seats: LevelSeats,
-    /// Its configuration is gone; removed once nothing runs or waits.
+    /// Set once the configuration is gone; the level is removed when nothing runs or waits.
     is_quiescing: bool,
 }
 

@@ -4,7 +4,8 @@ use ferrokube_cri::{CriError, ImageSpec, ImageStatusRequest, Runtime, RuntimeSta
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Its names and ids, from the runtime's verbose status. A runtime that pins it needs none of them.
+/// Names and ids of the sandbox image, from the runtime's verbose status. A runtime that pins it
+/// needs none.
 pub(super) async fn sandbox_images(runtime: &Runtime) -> Result<BTreeSet<String>, CriError> {
     let info = runtime.status(RuntimeStatusRequest { verbose: true }).await?.info;
     let mut names = BTreeSet::new();

@@ -81,7 +81,7 @@ fn regular(file: File) -> io::Result<File> {
 }
 
 impl LogDirectory {
-    /// That of a log; and the log's name in it.
+    /// The container's directory of a log, and the log's name in it.
     pub(crate) fn of<'a>(logs: &Path, path: &'a Path) -> io::Result<(Self, &'a str)> {
         let below = below(logs, path)?;
         let wrong = || io::Error::new(io::ErrorKind::InvalidInput, "a log without a name");

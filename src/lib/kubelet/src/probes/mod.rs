@@ -60,7 +60,7 @@ struct ContainerHealth {
 pub(crate) struct FailedProbe {
     /// `liveness` or `startup`.
     pub(crate) kind: &'static str,
-    /// Its own grace period, in seconds.
+    /// Grace period of the probe, in seconds.
     pub(crate) grace: Option<i64>,
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const MAX_TRIES: usize = 32;
 /// Where images without a host come from.
 const DEFAULT_HOST: &str = "docker.io";
-/// Its name in Docker's configuration.
+/// Name of Docker Hub in Docker's configuration.
 const DEFAULT_KEY: &str = "index.docker.io";
 
 /// By registry. Secret: neither printed nor logged.

@@ -32,7 +32,7 @@ enum DeleteEffect {
     Remove(Option<Document>),
     /// Stored in this form until finalizers or the grace period end.
     Mark(Document),
-    /// Its grace period runs.
+    /// The grace period runs.
     AlreadyPending,
     /// Marked earlier; the kind's own finalizers remain.
     Held,

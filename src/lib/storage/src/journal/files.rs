@@ -37,9 +37,9 @@ const INSTALLING: &str = "INSTALL.tmp";
 /// One of the files that a backup copies.
 #[derive(Clone)]
 pub struct JournalFile {
-    /// Its name in the journal's directory.
+    /// Name in the journal's directory.
     pub name: String,
-    /// Its content, which does not change. Not writable.
+    /// Immutable content; not writable.
     pub file: Arc<dyn File>,
 }
 
@@ -62,7 +62,7 @@ pub struct StoredEntry {
 /// The state that a journal holds.
 #[derive(Debug, Default)]
 pub struct JournalState {
-    /// Its last revision.
+    /// Last revision in the file.
     pub revision: Revision,
     /// Everything that exists at `revision`.
     pub entries: BTreeMap<Key, StoredEntry>,

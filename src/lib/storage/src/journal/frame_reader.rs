@@ -36,7 +36,7 @@ pub(crate) enum FrameProblem {
     Bad {
         offset: u64,
         what: String,
-        /// Its header, if valid.
+        /// Header of the frame, if valid.
         header: Option<FrameHeader>,
     },
 }

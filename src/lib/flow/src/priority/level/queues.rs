@@ -123,7 +123,7 @@ pub(in super::super) struct QueueFigures {
 pub(in super::super) struct RequestFigures {
     pub(in super::super) schema: Arc<str>,
     pub(in super::super) queue: Option<u32>,
-    /// Its place in the queue; `None`: it runs.
+    /// Position in the queue; `None`: it runs.
     pub(in super::super) place: Option<usize>,
     pub(in super::super) user: String,
     pub(in super::super) action: Arc<dyn FlowAction>,

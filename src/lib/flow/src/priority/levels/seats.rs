@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevelSeats {
-    /// Its part of the server's.
+    /// Share of the server's seats.
     pub(super) nominal: usize,
     /// Without those that others may use.
     lower: usize,
