@@ -52,7 +52,7 @@ enum GraceState {
 }
 
 /// The object to delete.
-struct StoredObject {
+struct DeletionDraft {
     head: Arc<Entry>,
     object: Document,
 }
@@ -159,7 +159,7 @@ impl Deletion<'_> {
     }
 
     /// The stored object, if it exists and meets the preconditions.
-    fn draft(&self, head: Option<&Arc<Entry>>) -> Result<StoredObject, Failure> {
+    fn draft(&self, head: Option<&Arc<Entry>>) -> Result<DeletionDraft, Failure> {
         let resource = self.definition().group_resource();
         let name = self.target.name.as_deref().unwrap_or_default();
         let is_meant =
@@ -191,17 +191,17 @@ impl Deletion<'_> {
         if let Some(why) = self.definition().hooks.forbids_delete(&object) {
             return Err(Failure::forbidden(&resource, name, &why));
         }
-        Ok(StoredObject { head: Arc::clone(head), object })
+        Ok(DeletionDraft { head: Arc::clone(head), object })
     }
 
     /// The transaction, or the result if nothing changes.
     fn proposal(
         &self,
         key: &Key,
-        found: StoredObject,
+        found: DeletionDraft,
         effects: Effects,
     ) -> Result<Proposal<Deleted>, Failure> {
-        let StoredObject { head, object } = found;
+        let DeletionDraft { head, object } = found;
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
         let (write, reply): (Write, MakeReply) = match self.effect(&object) {
@@ -378,7 +378,7 @@ impl Deletion<'_> {
 }
 
 impl WriteSteps for Deletion<'_> {
-    type Draft = StoredObject;
+    type Draft = DeletionDraft;
     type Reply = Deleted;
 
     fn target(&self) -> &Target {
@@ -391,36 +391,36 @@ impl WriteSteps for Deletion<'_> {
     }
 
     /// A deletion has no body to mutate.
-    fn mutate(&self, _draft: &mut StoredObject) -> Result<(), Failure> {
+    fn mutate(&self, _draft: &mut DeletionDraft) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn mutate_remote(&self, _draft: &mut StoredObject) -> Result<(), Failure> {
+    async fn mutate_remote(&self, _draft: &mut DeletionDraft) -> Result<(), Failure> {
         Ok(())
     }
 
     fn complete(
         &self,
-        _draft: &mut StoredObject,
+        _draft: &mut DeletionDraft,
         _head: Option<&Arc<Entry>>,
     ) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn validate_remote(&self, draft: &mut StoredObject) -> Result<(), Failure> {
+    async fn validate_remote(&self, draft: &mut DeletionDraft) -> Result<(), Failure> {
         let attributes = self.attributes(Some(&draft.object));
         self.registry.admission().validate_remote(attributes, None).await
     }
 
     async fn convert(
         &self,
-        _draft: &mut StoredObject,
+        _draft: &mut DeletionDraft,
         _shown: Option<&Arc<Entry>>,
     ) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn validate(&self, draft: &StoredObject) -> Result<Effects, Failure> {
+    fn validate(&self, draft: &DeletionDraft) -> Result<Effects, Failure> {
         let mut effects = Effects::default();
         if !self.is_admitted {
             let attributes = self.attributes(Some(&draft.object));
@@ -433,7 +433,7 @@ impl WriteSteps for Deletion<'_> {
         &self,
         key: &Key,
         _head: Option<&Arc<Entry>>,
-        draft: StoredObject,
+        draft: DeletionDraft,
         effects: Effects,
     ) -> Result<Proposal<Deleted>, Failure> {
         self.proposal(key, draft, effects)
