@@ -5,7 +5,7 @@ use std::time::Duration;
 /// CPU time of processes at a moment.
 #[derive(Clone, Copy)]
 pub(crate) struct CpuTime {
-    /// Of the threads alive, in nanoseconds.
+    /// CPU time of the live threads, in nanoseconds.
     live: Duration,
     /// With ended threads, in steps of 10 ms.
     whole: Duration,

@@ -42,7 +42,7 @@ impl Binary {
 
 /// A server process in its own directory.
 pub(crate) struct OwnServer {
-    /// Its binary.
+    /// The running executable.
     pub(crate) binary: Arc<Binary>,
     process: Child,
     directory: tempfile::TempDir,

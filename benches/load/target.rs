@@ -92,7 +92,7 @@ fn split(text: &str) -> anyhow::Result<(&str, &str, Vec<u32>)> {
     Ok((name, what, pids))
 }
 
-/// Of the current context, or else the first ones.
+/// Cluster and user of the current context, or else the first ones.
 fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
     let context = config
         .contexts

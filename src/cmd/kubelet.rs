@@ -89,7 +89,7 @@ pub(crate) struct KubeletFlags {
     tracing: TracingFlags,
 }
 
-/// Of the server for logs, exec, attach and port-forward, which runs with `--kubeconfig`.
+/// Flags of the server for logs, exec, attach and port-forward, which runs with `--kubeconfig`.
 #[derive(Debug, Args)]
 struct KubeletServerFlags {
     /// IP address of the kubelet's own server [default: 0.0.0.0]

@@ -195,7 +195,7 @@ impl ManagerProcess {
         Self::start_of(FERROKUBE.as_ref(), kubeconfig, log, flags)
     }
 
-    /// Of another program.
+    /// Starts another program.
     pub(crate) fn start_of(binary: &Path, kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let mut command = Command::new(binary);
         command

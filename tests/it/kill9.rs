@@ -35,7 +35,7 @@ enum ObjectState {
 #[derive(Clone, Copy, Debug, Default)]
 struct WriteHistory {
     acknowledged: ObjectState,
-    /// Of the last acknowledged write whose response has one.
+    /// Revision of the last acknowledged write whose response has one.
     revision: u64,
     maybe: Option<ObjectState>,
     /// The writer's number in the shared object: acknowledged, and possibly written.

@@ -151,6 +151,35 @@ fn no_rename_has_changed_prose() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Doc comments that begin in the middle of a sentence, as `line number: comment`. Texts of flags
+/// end without a full stop.
+fn fragments(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_first = |at: usize| at == 0 || !lines[at - 1].starts_with("///");
+    let is_sentence = |at: usize| {
+        let docs = lines[at..].iter().take_while(|line| line.starts_with("///"));
+        docs.last().is_some_and(|last| last.ends_with('.'))
+    };
+    let is_fragment =
+        |line: &str| ["/// Of ", "/// Its "].iter().any(|start| line.starts_with(start));
+    (0..lines.len())
+        .filter(|at| is_first(*at) && is_fragment(lines[*at]) && is_sentence(*at))
+        .map(|at| format!("{}: {}", at + 1, lines[at]))
+        .collect()
+}
+
+#[test]
+fn comments_name_their_subject() {
+    let found: Vec<String> = clean_files()
+        .iter()
+        .filter(|file| file.name.ends_with(".rs"))
+        .flat_map(|file| {
+            fragments(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))
+        })
+        .collect();
+    assert!(found.is_empty(), "say of what: {found:#?}");
+}
+
 /// Words that add nothing to a name.
 const FILLERS: &[&str] = &[
     "a", "an", "and", "as", "by", "for", "from", "in", "is", "it", "its", "of", "on", "one", "or",
@@ -277,6 +306,8 @@ fn the_checks_find_violations_only() {
         echoes("/// Group\n#[arg(long)]\ngroup: String,\n/// Max 5 pods.\npods: u8").len(),
         0
     );
+    assert_eq!(fragments("/// Of its JSON.\nfn len(&self) -> usize {").len(), 1);
+    assert_eq!(fragments("/// Bytes\n/// Of its JSON.\nfn len(&self) -> usize {").len(), 0);
     let renamed = "/// HeldSnapshot snapshots.\nconst MAX: u8 = 1;\nstruct HeldSnapshot;";
     assert_eq!(misplaced_types(renamed).len(), 1);
     assert_eq!(misplaced_types(&renamed.replace("HeldSnapshot s", "Held s")).len(), 0);

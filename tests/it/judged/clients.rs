@@ -270,7 +270,7 @@ pub(super) enum WatchEnd {
     Last,
     /// It can be resumed.
     Interrupted,
-    /// Its position is gone.
+    /// The position is gone.
     Expired,
 }
 

@@ -32,7 +32,7 @@ struct NamedRule {
 }
 
 impl RequestMatcher {
-    /// Of the `matchConstraints` or `matchResources` of a policy or binding. Without rules they
+    /// Reads the `matchConstraints` or `matchResources` of a policy or binding. Without rules they
     /// match everything.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl RequestMatcher {
         Self::compile(matching, rules, excluded)
     }
 
-    /// Of a webhook. Without rules it matches nothing.
+    /// Reads the rules and selectors of a webhook. Without rules it matches nothing.
     ///
     /// # Errors
     /// A malformed selector.

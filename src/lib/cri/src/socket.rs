@@ -28,7 +28,7 @@ pub struct RuntimeSocket {
 pub struct RuntimeEndpointError(String);
 
 impl RuntimeSocket {
-    /// Of `unix:///run/containerd/containerd.sock`; a plain absolute path works, too.
+    /// A client of `unix:///run/containerd/containerd.sock`; a plain absolute path works, too.
     ///
     /// # Errors
     /// [`RuntimeEndpointError`]. Whether anything listens shows only at the first call.

@@ -130,7 +130,7 @@ async fn a_schema_for_the_exempt_level_frees_of_seats_but_not_of_bytes() {
     }
 }
 
-/// Of all what it holds, once: for one webhook after the other, also the same one again.
+/// All that it holds counts once: for one webhook after the other, also the same one again.
 #[tokio::test]
 async fn a_request_does_not_compete_with_itself_for_room_at_webhooks() {
     let flow = Arc::new(Flow::new(&Limits::default()));

@@ -29,7 +29,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Of this node; nothing happens before [`Self::run`]. Paths may be relative.
+    /// The kubelet of this node; nothing happens before [`Self::run`]. Paths may be relative.
     pub fn new(
         name: &str,
         config: &KubeletConfig,

@@ -18,7 +18,7 @@ pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 pub struct NodePod {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Of a static pod the digest of its file: a changed file is another pod.
+    /// For a static pod the digest of its file: a changed file is another pod.
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,

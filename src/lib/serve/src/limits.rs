@@ -8,7 +8,8 @@ use std::time::Duration;
 pub struct ListenerLimits {
     /// Max time of the TLS handshake.
     pub handshake: Duration,
-    /// Of a request's head: from the handshake for the first, from its first byte for others.
+    /// Max time of a request's head: from the handshake for the first, from its first byte for
+    /// others.
     pub header: Duration,
     /// Bytes of a request's head.
     pub header_bytes: usize,

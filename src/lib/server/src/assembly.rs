@@ -539,7 +539,10 @@ fn install_handlers(
     }
     for definition in &served.definitions {
         if definition.storage_prefix.is_none()
-            && context.catalog.computed_resource(&definition.group, &definition.plural, "").is_none()
+            && context
+                .catalog
+                .computed_resource(&definition.group, &definition.plural, "")
+                .is_none()
         {
             return Err(BuildError::NoHandler(definition.group_resource()));
         }

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::name::qualified_name;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_registry::RequestContext;
 
-/// Of the warnings of one answer together; longer ones are each cut to [`WARNING_CHARACTERS`].
+/// Max bytes of the warnings of one response; beyond it, each is cut to [`WARNING_CHARACTERS`].
 const WARNINGS_BYTES: usize = 4096;
 const WARNING_CHARACTERS: usize = 256;
 /// Max audit annotations of an answer, and bytes of one's value.

@@ -207,7 +207,7 @@ async fn only_creates_are_counted() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Of any number of concurrent creates under any number of quotas, as many succeed as the
+    /// With any number of concurrent creates under any number of quotas, as many succeed as the
     /// smallest limit allows.
     #[test]
     fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..5), creates in 1_usize..40) {

@@ -234,7 +234,7 @@ struct YamlTexts {
 }
 
 impl YamlTexts {
-    /// Of a list's head without the definitions, and its tail.
+    /// Text around the items, from a list's head without the definitions, and its tail.
     fn new(head: &[&[u8]; 2], tail: &[u8], has_definitions: bool, field: &str) -> Self {
         let definitions = if has_definitions { b"0".as_slice() } else { b"" };
         let list = [head[0], definitions, head[1], b"0", tail].concat();

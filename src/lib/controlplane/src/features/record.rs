@@ -302,7 +302,7 @@ impl<'a> FeatureStatus<'a> {
     }
 
     /// A condition as stored, unless the state changes.
-    fn stored(&self, document: &Document, kind: &str) -> Option<Verdict> {
+    fn stored(&self, document: &Document, kind: &str) -> Option<ConditionFacts> {
         let text = |one: &Value, field: &str| {
             one.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
@@ -320,7 +320,7 @@ impl<'a> FeatureStatus<'a> {
     }
 
     /// `None`: as stored.
-    fn dangling(&self) -> Option<Verdict> {
+    fn dangling(&self) -> Option<ConditionFacts> {
         let remain = |remaining: &RemainingObjects| {
             Some((true, "ObjectsRemain".to_owned(), remaining.to_string()))
         };
@@ -336,7 +336,7 @@ impl<'a> FeatureStatus<'a> {
     }
 
     /// `None`: as stored.
-    fn downgrade(&self) -> Option<Verdict> {
+    fn downgrade(&self) -> Option<ConditionFacts> {
         let verdict = |holds, reason: &str, why: String| Some((holds, reason.to_owned(), why));
         let gate = self.facts.gate.as_ref();
         let late = self.late_use().map(|why| (false, "InUse".to_owned(), why));
@@ -367,7 +367,7 @@ impl<'a> FeatureStatus<'a> {
 }
 
 /// Whether a condition holds, its reason and its message.
-type Verdict = (bool, String, String);
+type ConditionFacts = (bool, String, String);
 
 struct NewCondition {
     holds: bool,

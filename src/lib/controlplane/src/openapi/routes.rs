@@ -81,7 +81,7 @@ pub(super) struct PublishedRoute {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
-    /// Of operations on resources: `x-kubernetes-action`, and the kind of the extension
+    /// For operations on resources: `x-kubernetes-action`, and the kind of the extension
     /// `x-kubernetes-group-version-kind`.
     pub(super) action: Option<(&'static str, GroupVersionKind)>,
     /// Names of parameters of the query.

@@ -114,7 +114,7 @@ async fn nulls_are_dropped_from_bodies_and_refused_from_applies() {
     );
 }
 
-/// Of each entry: manager, operation, subresource, whether it has a time, and the fields below
+/// For each entry: manager, operation, subresource, whether it has a time, and the fields below
 /// `spec`.
 fn managers(object: &Value) -> Vec<String> {
     let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("-").to_owned();

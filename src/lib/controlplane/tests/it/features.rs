@@ -322,7 +322,7 @@ async fn servers_that_disagree_hold_the_transition_and_are_named() {
     stopped(&server.plane).await;
 }
 
-/// Its silence is no event.
+/// A silent server: its silence is no event.
 #[tokio::test]
 async fn a_server_that_ends_stops_counting() {
     let server = server("").await;

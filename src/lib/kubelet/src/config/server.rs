@@ -18,7 +18,7 @@ pub struct ServerSettings {
     pub address: Option<String>,
     /// To listen on; 0: any free one.
     pub port: Option<i64>,
-    /// Of a server without authentication, which there is none of.
+    /// Port of a server without authentication, which is not implemented.
     pub read_only_port: Option<i64>,
     /// Chain of the serving certificate.
     pub tls_cert_file: Option<String>,

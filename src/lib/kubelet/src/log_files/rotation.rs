@@ -164,7 +164,8 @@ fn tidy(logs: &Path, path: &Path, max_files: u32) -> io::Result<Option<DateTime>
     Ok(newest.and_then(|stamp| DateTime::strptime(STAMP, stamp).ok()))
 }
 
-/// Of now; later than the newest, also when the clock was set back: names are in the order of time.
+/// The current time, or just after the newest if the clock was set back: names are in the order of
+/// time.
 fn stamp(now: Timestamp, newest: Option<DateTime>) -> String {
     let now = now.to_zoned(TimeZone::UTC).datetime();
     let after = newest.and_then(|newest| newest.checked_add(1.second()).ok());

@@ -60,8 +60,8 @@ pub(super) struct NeededRight {
 }
 
 impl NeededRight {
-    /// Of a request, as kubelet maps methods and paths. What runs commands or opens ports is a
-    /// `create` by any method: websockets are GET, and readers must not run anything.
+    /// The access of a request, as kubelet maps methods and paths. Running commands and opening
+    /// ports is `create` by any method: websockets are GET, and readers must not run anything.
     pub(super) fn of(method: &Method, path: &str) -> Self {
         let verb = match *method {
             Method::POST => "create",

@@ -13,7 +13,7 @@ use ferrokube_resource::Change;
 pub(crate) struct LimitRange;
 
 impl KindCode for LimitRange {
-    /// Of containers: the limit defaults to the maximum, the request to the limit or the minimum.
+    /// For containers, the limit defaults to the maximum, the request to the limit or the minimum.
     fn default(&self, _version: &str, object: &mut Document) {
         let Some(spec) = object.get_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
         super::podspec::each(spec, "limits", |item| {

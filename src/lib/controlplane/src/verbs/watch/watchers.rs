@@ -9,7 +9,7 @@ use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::{BudgetCaller, BudgetGrant, QueueLimit, Share, too_many};
 use http::{Uri, Version};
 
-/// Of all users together; of one no more than are left free for others.
+/// Bound for all users together; one has no more than are left free for others.
 const USER_BYTES: usize = 96 << 20;
 /// Bound for all components of the cluster: nodes, the scheduler, controllers.
 const COMPONENT_BYTES: usize = 256 << 20;
