@@ -140,3 +140,38 @@ fn fault_08_garbage_is_refused() {
         assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{text:?}");
     }
 }
+
+/// Fault 8: the manifest only says how much was acknowledged, three times. One flipped byte leaves
+/// enough: the journal opens whole or is refused by name, also with a log that lacks its end.
+#[test]
+fn fault_08_a_flipped_byte_of_the_manifest_costs_nothing() {
+    let (disk, run) = journal();
+    let files = disk.files();
+    let manifest = PathBuf::from(DIR).join("MANIFEST");
+    let log = files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log"));
+    let log = log.unwrap();
+    let (mut whole, mut refused) = (0, 0);
+    // All bytes of the slots, one in each page, and some between them.
+    for at in (0..files[&manifest].len()).filter(|at| at % 4096 < 64 || at % 101 == 0) {
+        let mut image = files.clone();
+        image.get_mut(&manifest).unwrap()[at] ^= 1 << (at % 8);
+        match open(&SimDisk::with_files(&image)) {
+            Ok(store) => {
+                assert!(store.revision() >= run.model.revision(), "byte {at}");
+                check_present(&store, &run.model);
+                block_on(store.close());
+                whole += 1;
+            }
+            Err(OpenError::Damaged { file, .. }) => {
+                assert_eq!(file, manifest, "byte {at}");
+                refused += 1;
+            }
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+        let last = image.get_mut(log).unwrap();
+        last.truncate(last.len() - 1);
+        let OpenError::Damaged { file, .. } = damage(&image) else { panic!("byte {at}") };
+        assert!(file == *log || file == manifest, "byte {at}: {file:?}");
+    }
+    assert!(whole + refused > 200 && whole > 0, "{whole} whole, {refused} refused");
+}

@@ -309,6 +309,86 @@ fn fault_08_no_merge_begins_while_a_repair_waits_for_room() {
     });
 }
 
+/// Fault 8: the group with the last log fits, one with a large value does not. The repair is not
+/// over: a start would still refuse that file.
+#[test]
+fn fault_08_a_repair_is_not_over_while_a_group_has_no_room() {
+    let disk = SimDisk::default();
+    let mut parts = parts(&disk);
+    parts.journal.retain_bytes = 1 << 20;
+    parts.clock = Environment::default().clock;
+    let config = Config { history_bytes: 500, ..Config::embedded("/sim/storage") };
+    let mut model = Model::default();
+    block_on(async {
+        let store = Store::open_with(config.clone(), parts.clone()).unwrap();
+        for number in 0..24 {
+            let len = if number == 0 { 20_000 } else { 300 };
+            let object = key("configmaps", "ns", &format!("n{number}"));
+            let txn = create(&object, &"v".repeat(len));
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+        }
+        let logs = closed(&disk);
+        let large = logs.iter().find(|path| disk.files()[*path].len() > 20_000).unwrap();
+        assert!(logs.len() > 4 && logs.iter().all(|path| kind(path) == "log"), "{logs:?}");
+        disk.set_capacity(Some(disk.used() + (8 << 10)));
+        let _rot = disk.rot(&logs[2], 60);
+        watch_all(&store).await;
+        until("said", || store.has_repair_failed()).await;
+        let now = closed(&disk);
+        assert!(now.contains(large) && !now.contains(&logs[2]), "{now:?}");
+        let stats = store.stats();
+        assert!(stats.damaged && stats.repairs == 0, "{stats:?}");
+        disk.set_capacity(None);
+        until("repaired", || store.stats().repairs == 1).await;
+        assert!(!store.stats().damaged && !closed(&disk).contains(large));
+        store.close().await;
+        let store = Store::open_with(config, parts).unwrap();
+        check_present(&store, &model);
+        store.close().await;
+    });
+}
+
+/// Nothing can be merged while a repair waits for room: when the ballast is used up, deletes get
+/// what the spare file has beyond the largest file.
+#[test]
+fn fault_07_deletes_use_the_spare_file_when_nothing_else_is_left() {
+    use ferrokube_storage::journal::io::Io;
+    let disk = SimDisk::default();
+    let mut parts = parts(&disk);
+    parts.journal.retain_bytes = 1 << 20;
+    let config = Config { history_bytes: 500, ..Config::embedded("/sim/storage") };
+    let names: Vec<_> = (0..400).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
+    let spare = || disk.open(Path::new("/sim/storage/SPARE")).unwrap();
+    block_on(async {
+        let store = Store::open_with(config.clone(), parts.clone()).unwrap();
+        for object in &names {
+            commit(&store, create(object, &"v".repeat(200))).await.unwrap();
+        }
+        store.close().await;
+        // One file of usual size does not fit the spare file of the next start.
+        spare().reserve(24 << 10).unwrap();
+        disk.set_capacity(Some(disk.used()));
+        parts.journal.segment_bytes = 256 << 10;
+        parts.clock = Environment::default().clock;
+        let store = Store::open_with(config, parts).unwrap();
+        let _rot = disk.rot(&closed(&disk)[2], 60);
+        watch_all(&store).await;
+        until("said", || store.has_repair_failed()).await;
+        assert_eq!(spare().len().unwrap(), 24 << 10);
+        let mut deleted = 0;
+        for object in &names {
+            if let Err(error) = commit(&store, delete(object)).await {
+                assert!(matches!(error, CommitError::DiskFull), "{error}");
+                break;
+            }
+            deleted += 1;
+        }
+        let left = spare().len().unwrap();
+        assert!(deleted > 0 && left < 24 << 10, "{deleted} deleted, {left} bytes left");
+        store.close().await;
+    });
+}
+
 /// Fault 8: without room a repair is reported as failed and retried; the reserves for a full disk
 /// make room.
 #[test]
