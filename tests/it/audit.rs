@@ -347,6 +347,43 @@ async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_g
     says_so(&cluster).await;
 }
 
+/// `/dev/full` is a disk that others hold full, without reserves.
+#[tokio::test]
+async fn fault_55_on_a_full_disk_what_leads_to_deletes_goes_on_and_is_counted() {
+    let mut cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let mut held = config_map("held");
+    held["metadata"]["finalizers"] = json!(["ex.com/held"]);
+    for object in [config_map("plain"), config_map("kept"), held] {
+        assert_eq!(admin.post(CONFIGMAPS, &object).await.unwrap().status, 201);
+    }
+    cluster.kill().unwrap();
+    cluster.restart_with(&["--audit-log-path=/dev/full"]).unwrap();
+    let admin = cluster.admin().unwrap();
+    let [plain, kept, held] = ["plain", "kept", "held"].map(|name| format!("{CONFIGMAPS}/{name}"));
+    let first = admin.delete(&plain).await.unwrap();
+    assert_eq!(first.status, 200, "{}", first.text);
+    let absent = admin.delete(&plain).await.unwrap();
+    assert_eq!(absent.status, 404, "{}", absent.text);
+    let marked = admin.delete(&held).await.unwrap();
+    assert_eq!(marked.status, 200, "{}", marked.text);
+    let changed = admin.merge(&kept, &json!({"data": {"k": "w"}})).await.unwrap();
+    let created = admin.post(CONFIGMAPS, &config_map("new")).await.unwrap();
+    let account = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
+    for refused in [changed, created, admin.post(account, &token).await.unwrap()] {
+        assert_eq!(refused.status, 500, "{}", refused.text);
+        assert_eq!(refused.body["message"], "the audit log cannot be written");
+    }
+    let released = admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert_eq!(released.status, 200, "{}", released.text);
+    let all = admin.delete(CONFIGMAPS).await.unwrap();
+    assert_eq!(all.status, 200, "{}", all.text);
+    assert_eq!(admin.get(&kept).await.unwrap().status, 404);
+    let ready = admin.get("/readyz").await.unwrap();
+    assert!(ready.text.contains("[-]audit failed"), "{}", ready.text);
+}
+
 #[tokio::test]
 async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
     let cluster = Launch::new(FERROKUBE)
@@ -360,11 +397,10 @@ async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
     assert_eq!(answer.status, 201, "{}", answer.text);
     says_so(&cluster).await;
     let metrics = admin.get("/metrics").await.unwrap().text;
-    let dropped = metrics
-        .lines()
-        .find(|line| line.starts_with("ferrokube_audit_errors"))
-        .expect("the metric");
-    assert!(!dropped.ends_with(" 0"), "{dropped}");
+    for name in ["ferrokube_audit_errors ", "ferrokube_audit_dropped "] {
+        let line = metrics.lines().find(|line| line.starts_with(name)).expect("the metric");
+        assert!(!line.ends_with(" 0"), "{line}");
+    }
 }
 
 #[tokio::test]

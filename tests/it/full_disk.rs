@@ -327,3 +327,69 @@ async fn fault_07_a_server_starts_without_free_inodes() {
     assert_eq!(admin.delete(&path("default", "a")).await.unwrap().status, 200);
     is_gone(admin, &path("default", "a")).await;
 }
+
+/// The reserve of the audit log is used up, and others take all the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_07_deletes_outlive_the_reserve_of_the_audit_log() {
+    let Some(disk) = FileSystem::mounted(128 << 20, &[]) else { return };
+    let data = disk.path().join("data");
+    let server = SmallDiskServer::start(&data);
+    for name in ["full", "doomed"] {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let made = server.admin.post("/api/v1/namespaces", &namespace).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text);
+    }
+    let finalizers = json!({"finalizers": ["ex.com/held"]});
+    for number in 0..10 {
+        let held = config_map(&format!("held-{number}"), 1000, &finalizers);
+        assert_eq!(create(&server.admin, "full", &held).await.status, 201);
+        let plain = config_map(&format!("plain-{number}"), 1000, &json!({}));
+        for namespace in ["full", "doomed"] {
+            assert_eq!(create(&server.admin, namespace, &plain).await.status, 201);
+        }
+    }
+    drop(server);
+    std::fs::remove_file(data.join(".audit.log.reserve")).unwrap();
+    disk.fill();
+    let server = SmallDiskServer::start(&data);
+    let admin = &server.admin;
+    wait_until("the audit log is full", BOUND, || async {
+        disk.fill();
+        // Refused, and recorded until there is no room.
+        create(admin, "full", &config_map("more", 1000, &json!({}))).await;
+        let ready = admin.get("/readyz").await.unwrap();
+        if ready.text.contains("[-]audit failed") { Ok(()) } else { Err(ready.text) }
+    })
+    .await;
+    let change = json!({"data": {"v": "w"}});
+    let ordinary = admin.merge(&path("full", "plain-0"), &change).await.unwrap();
+    assert_eq!(ordinary.status, 500, "{}", ordinary.text);
+    for number in 0..10 {
+        let held = path("full", &format!("held-{number}"));
+        let marked = admin.delete(&held).await.unwrap();
+        assert_eq!(marked.status, 200, "{}", marked.text);
+        let released =
+            admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+        assert_eq!(released.status, 200, "{}", released.text);
+        let gone = admin.delete(&path("full", &format!("plain-{number}"))).await.unwrap();
+        assert_eq!(gone.status, 200, "{}", gone.text);
+        disk.fill();
+    }
+    assert_eq!(admin.delete("/api/v1/namespaces/doomed").await.unwrap().status, 200);
+    is_gone(admin, "/api/v1/namespaces/doomed").await;
+    disk.empty();
+    wait_until("writes go on", BOUND, || async {
+        let answer = create(admin, "full", &config_map("later", 1000, &json!({}))).await;
+        if answer.status == 201 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    // The queue had room for all events.
+    let log = std::fs::read_to_string(data.join("audit.log")).unwrap();
+    for name in (0..10).flat_map(|number| [format!("held-{number}"), format!("plain-{number}")]) {
+        let is_delete = |line: &&str| {
+            line.contains(r#""verb":"delete""#) && line.contains(&format!(r#""name":"{name}""#))
+        };
+        assert_eq!(log.lines().filter(is_delete).count(), 1, "{name}");
+    }
+}

@@ -9,6 +9,7 @@ use crate::{compress, delegate, paths, router, status};
 use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_serve::Response;
+use ferrokube_storage::Need;
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
@@ -26,7 +27,11 @@ pub(crate) async fn handle(
         // Authorization reads a leading `//` like one slash; no router has such a path.
         return Ok(status::not_found());
     }
-    if let Some(backend) = aggregated(state, action) {
+    let backend = aggregated(state, action);
+    if backend.is_some() || action.resource().is_none() {
+        request.context().admit(Need::Ordinary)?;
+    }
+    if let Some(backend) = backend {
         // Boxed: its future is large, and every request would carry it.
         return Box::pin(delegate::forward(&state.flow, request, action, &backend)).await;
     }

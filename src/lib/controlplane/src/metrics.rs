@@ -164,6 +164,7 @@ struct StoreMetrics {
     history_lost: Gauge,
     audit_events: Gauge,
     audit_errors: Gauge,
+    audit_dropped: Gauge,
 }
 
 /// A running watch; uncounted when dropped.
@@ -358,6 +359,11 @@ impl Metrics {
                 "Failed attempts to write audit events",
                 &store.audit_errors,
             ),
+            (
+                "ferrokube_audit_dropped",
+                "Audit events that could not be written and were dropped",
+                &store.audit_dropped,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -526,6 +532,7 @@ impl Metrics {
             (&store.history_lost, stats.history_lost.0),
             (&store.audit_events, audit.written),
             (&store.audit_errors, audit.errors),
+            (&store.audit_dropped, audit.dropped),
         ] {
             gauge.set(value.try_into().unwrap_or(i64::MAX));
         }

@@ -46,6 +46,7 @@ impl ServerState {
         let recorded = exchange.incoming.audit.recorded.get_mut().take();
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
+            && !filters::audit::may_be_missing(exchange, &error)
         {
             tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
             response = self.unaudited_write(exchange);

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_resource::{Definition, DefinitionVersion};
 use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
-use ferrokube_storage::Entry;
+use ferrokube_storage::{Entry, Need};
 use imbl::{HashMap, OrdMap};
 use parking_lot::Mutex;
 use std::future::Future;
@@ -101,6 +101,11 @@ pub trait ComputedResource: Send + Sync {
     fn create<'a>(&'a self, call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
         let why = format!("{} cannot be created", call.target.subresource);
         Box::pin(std::future::ready(Err(Failure::new(Reason::MethodNotAllowed, why))))
+    }
+
+    /// How much a create is needed on a full disk ([`RequestContext::admit`]).
+    fn need(&self, _target: &Target) -> Need {
+        Need::Ordinary
     }
 
     /// Schema of a subresource's body; `None`: any object. Not called for a resource, which has its

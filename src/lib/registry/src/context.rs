@@ -2,11 +2,14 @@
 //! storage keys derive from the same values.
 
 use crate::catalog::Served;
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_storage::Need;
 use ferrokube_trace::{InitialTraceId, TraceContext};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 use tokio::time::Instant;
 
@@ -45,6 +48,10 @@ pub struct RequestContext {
     initial_trace_id: OnceLock<InitialTraceId>,
     /// Whether the server itself made the request.
     is_own: bool,
+    /// Why ordinary writes are refused, if they are.
+    restriction: OnceLock<Failure>,
+    /// Whether an ordinary write was let through.
+    had_ordinary: AtomicBool,
 }
 
 impl RequestContext {
@@ -61,6 +68,8 @@ impl RequestContext {
             reviews: OnceLock::new(),
             initial_trace_id: OnceLock::new(),
             is_own: false,
+            restriction: OnceLock::new(),
+            had_ordinary: AtomicBool::new(false),
         }
     }
 
@@ -119,6 +128,32 @@ impl RequestContext {
     /// Takes the annotations with contents of objects.
     pub fn take_audit_bodies(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut *self.audit_bodies.lock())
+    }
+
+    /// From now on refuses what is not [`Need::Essential`], with this failure.
+    pub fn restrict(&self, failure: Failure) {
+        // The first reason counts.
+        let _ = self.restriction.set(failure);
+    }
+
+    /// To be called before every write, and any other effect, of the request.
+    ///
+    /// # Errors
+    /// That of [`Self::restrict`].
+    pub fn admit(&self, need: Need) -> Result<(), Failure> {
+        if need == Need::Essential {
+            return Ok(());
+        }
+        if let Some(failure) = self.restriction.get() {
+            return Err(failure.clone());
+        }
+        self.had_ordinary.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether nothing but essential writes was let through.
+    pub fn is_essential(&self) -> bool {
+        !self.had_ordinary.load(Ordering::Relaxed)
     }
 
     /// When webhooks were first called for this request: now, in the first call.

@@ -30,11 +30,15 @@ use ferrokube_controlplane::{
 };
 use ferrokube_pki::{Pki, files};
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
-use ferrokube_registry::{Catalog, ComputedResource, Registry, StorageMediaType, StoredValues};
+use ferrokube_registry::{
+    Catalog, ComputedResource, Registry, StorageMediaType, StoredValues, Target,
+};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
 use ferrokube_schema::Schema;
 use ferrokube_storage::remote::WaitReport;
-use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueCodec};
+use ferrokube_storage::{
+    Config, Engine, Environment, Need, OpenError, RemoteEngine, Store, ValueCodec,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -257,6 +261,10 @@ struct TypedSubresource {
 }
 
 impl ComputedResource for TypedSubresource {
+    fn need(&self, target: &Target) -> Need {
+        self.behaviour.need(target)
+    }
+
     fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         self.behaviour.create(call, object)
     }

@@ -2,7 +2,8 @@
 
 use super::event::AuditEvent;
 use super::line;
-use super::output::{AuditOutput, Stdout};
+use super::missing::MissingEvents;
+use super::output::{AuditOutput, Stdout, is_full};
 use super::policy::{AuditPlan, AuditPolicy, AuditRequest};
 use super::refusals::Refusals;
 use super::reserve::Reserved;
@@ -83,9 +84,13 @@ pub enum AuditError {
         /// Why.
         source: io::Error,
     },
-    /// Disk full or queue full; temporary.
+    /// The file or the queue takes nothing; temporary.
     #[error("the audit log cannot be written")]
     Unavailable,
+    /// No space for the file; temporary. The event is queued, or dropped and counted: a write that
+    /// frees space may go on.
+    #[error("the disk of the audit log is full")]
+    Full,
     /// [`AuditLog::close`] was called.
     #[error("the audit log is closed")]
     Closed,
@@ -96,7 +101,7 @@ pub enum AuditError {
 pub struct AuditStats {
     /// Events written.
     pub written: u64,
-    /// Events dropped by [`OnFailure::Drop`].
+    /// Events dropped by [`OnFailure::Drop`], or for lack of room in the queue.
     pub dropped: u64,
     /// Failed attempts to write.
     pub errors: u64,
@@ -123,18 +128,21 @@ struct Shared {
     queue: Mutex<EventQueue>,
     wake: Condvar,
     healthy: AtomicBool,
+    /// Why it is not healthy: no space.
+    full: AtomicBool,
     written: AtomicU64,
     dropped: AtomicU64,
+    missing: MissingEvents,
     errors: AtomicU64,
 }
 
 type AuditWaiter = oneshot::Sender<Result<(), AuditError>>;
 
 /// Notifies and removes all waiters.
-fn answer(waiters: &mut Vec<AuditWaiter>, is_written: bool) {
+fn answer(waiters: &mut Vec<AuditWaiter>, result: impl Fn() -> Result<(), AuditError>) {
     for waiter in waiters.drain(..) {
         // A waiter may have given up.
-        let _ = waiter.send(if is_written { Ok(()) } else { Err(AuditError::Unavailable) });
+        let _ = waiter.send(result());
     }
 }
 
@@ -260,7 +268,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// [`AuditError::Unavailable`] while events cannot be written under [`OnFailure::Refuse`]:
-    /// answer 500 without executing.
+    /// answer 500 without executing. [`AuditError::Full`]: likewise, unless it frees space.
     pub fn admit(&self, plan: &AuditPlan) -> Result<(), AuditError> {
         if plan.level == super::AuditLevel::None
             || self.shared.on_failure == OnFailure::Drop
@@ -268,15 +276,15 @@ impl AuditLog {
         {
             return Ok(());
         }
-        Err(AuditError::Unavailable)
+        Err(self.shared.unavailable())
     }
 
     /// Encodes and queues the event; the future resolves when it is in the file, or at once for an
     /// omitted stage. Dropping the future does not withdraw the event.
     ///
     /// # Errors
-    /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write. Never
-    /// under [`OnFailure::Drop`].
+    /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write;
+    /// [`AuditError::Full`]: only if it frees space. Never under [`OnFailure::Drop`].
     pub fn record(
         &self,
         event: &AuditEvent<'_>,
@@ -291,7 +299,7 @@ impl AuditLog {
         async move {
             match queued {
                 Ok(None) => Ok(()),
-                Err(AuditError::Unavailable) if drops => Ok(()),
+                Err(AuditError::Unavailable | AuditError::Full) if drops => Ok(()),
                 Err(error) => Err(error),
                 Ok(Some(written)) => written.await.unwrap_or(Err(AuditError::Closed)),
             }
@@ -331,14 +339,28 @@ impl Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
             healthy: AtomicBool::new(true),
+            full: AtomicBool::new(false),
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            missing: MissingEvents::default(),
             errors: AtomicU64::new(0),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, EventQueue> {
         self.queue.lock()
+    }
+
+    fn unavailable(&self) -> AuditError {
+        match self.full.load(Ordering::Acquire) {
+            true => AuditError::Full,
+            false => AuditError::Unavailable,
+        }
+    }
+
+    fn drop_events(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+        self.missing.add(count);
     }
 
     fn close(&self) {
@@ -358,15 +380,15 @@ impl Shared {
             return Err(AuditError::Closed);
         }
         if queue.lines.len() + queue.in_flight + encoded.len() > self.queue_bytes {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return Err(AuditError::Unavailable);
+            self.drop_events(1);
+            return Err(self.unavailable());
         }
         let idle = queue.lines.is_empty();
         queue.lines.extend_from_slice(&encoded);
         queue.count += 1;
         if self.on_failure == OnFailure::Refuse && !self.healthy.load(Ordering::Acquire) {
             // The event stays queued for the thread to retry; the caller need not wait for that.
-            return Err(AuditError::Unavailable);
+            return Err(self.unavailable());
         }
         let (sender, receiver) = oneshot::channel();
         queue.waiters.push(sender);
@@ -421,19 +443,20 @@ impl WriterThread {
     /// [`WRITE_TIMEOUT`] the waiters get an error.
     fn write(&mut self, group: &mut EventQueue) {
         let begun = Instant::now();
-        while let Err(error) = self.output.append(&group.lines) {
+        while let Err(error) = self.append(&group.lines) {
             self.failed(&error);
             if self.shared.on_failure == OnFailure::Drop {
-                self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
-                answer(&mut group.waiters, true);
+                self.shared.drop_events(group.count);
+                answer(&mut group.waiters, || Ok(()));
                 return;
             }
             if begun.elapsed() >= WRITE_TIMEOUT {
-                answer(&mut group.waiters, false);
-                answer(&mut self.shared.lock().waiters, false);
+                let failed = || Err(self.shared.unavailable());
+                answer(&mut group.waiters, failed);
+                answer(&mut self.shared.lock().waiters, failed);
             }
             if !self.pause() && begun.elapsed() >= WRITE_TIMEOUT {
-                self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
+                self.shared.drop_events(group.count);
                 return;
             }
         }
@@ -441,10 +464,22 @@ impl WriterThread {
             tracing::info!("audit log recovered");
         }
         self.shared.written.fetch_add(group.count, Ordering::Relaxed);
-        answer(&mut group.waiters, true);
+        answer(&mut group.waiters, || Ok(()));
+    }
+
+    /// Appends lines, after the count of those that are missing.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let Some((count, mut bytes)) = self.shared.missing.line() else {
+            return self.output.append(lines);
+        };
+        bytes.extend_from_slice(lines);
+        self.output.append(&bytes)?;
+        self.shared.missing.recorded(count);
+        Ok(())
     }
 
     fn failed(&self, error: &io::Error) {
+        self.shared.full.store(is_full(error), Ordering::Release);
         self.shared.errors.fetch_add(1, Ordering::Relaxed);
         if self.shared.healthy.swap(false, Ordering::AcqRel) {
             tracing::error!(%error, policy = ?self.shared.on_failure, "cannot write the audit log");
@@ -467,7 +502,7 @@ impl WriterThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{AuditLevel, AuditStage, StageSet};
+    use crate::audit::{AuditLevel, AuditStage, MISSING, StageSet};
     use ferrokube_apimachinery::user::UserInfo;
     use std::collections::BTreeMap;
     use std::time::SystemTime;
@@ -476,6 +511,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Disk {
         full: Arc<AtomicBool>,
+        broken: Arc<AtomicBool>,
         lines: Arc<Mutex<Vec<u8>>>,
     }
 
@@ -483,6 +519,9 @@ mod tests {
         fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
             if self.full.load(Ordering::SeqCst) {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            if self.broken.load(Ordering::SeqCst) {
+                return Err(io::Error::other("broken"));
             }
             self.lines.lock().extend_from_slice(bytes);
             Ok(())
@@ -561,22 +600,63 @@ mod tests {
         let disk = Disk::default();
         let log = log(&disk, |_| ());
         disk.full.store(true, Ordering::SeqCst);
-        assert!(matches!(record(&log, "kept").await, Err(AuditError::Unavailable)));
-        assert!(log.admit(&METADATA_PLAN).is_err());
+        assert!(matches!(record(&log, "kept").await, Err(AuditError::Full)));
+        assert!(matches!(log.admit(&METADATA_PLAN), Err(AuditError::Full)));
         assert!(!log.stats().healthy);
-        assert!(matches!(record(&log, "also kept").await, Err(AuditError::Unavailable)), "at once");
+        assert!(matches!(record(&log, "also kept").await, Err(AuditError::Full)), "at once");
         disk.full.store(false, Ordering::SeqCst);
-        let begun = Instant::now();
-        while log.admit(&METADATA_PLAN).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "it recovers");
-            tokio::task::yield_now().await;
-        }
+        recovers(&log).await;
         record(&log, "after").await.expect("written");
         let text = String::from_utf8(disk.lines.lock().clone()).expect("text");
         assert!(
             text.find("kept").expect("the refused event is kept")
                 < text.find("after").expect("after")
         );
+    }
+
+    async fn recovers(log: &AuditLog) {
+        let begun = Instant::now();
+        while log.admit(&METADATA_PLAN).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it recovers");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn fault_55_only_a_full_disk_is_called_full() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        disk.broken.store(true, Ordering::SeqCst);
+        assert!(matches!(record(&log, "first").await, Err(AuditError::Unavailable)));
+        assert!(matches!(record(&log, "second").await, Err(AuditError::Unavailable)));
+        assert!(matches!(log.admit(&METADATA_PLAN), Err(AuditError::Unavailable)));
+    }
+
+    #[tokio::test]
+    async fn fault_55_the_first_line_after_a_full_disk_counts_what_is_missing() {
+        for on_failure in [OnFailure::Refuse, OnFailure::Drop] {
+            let disk = Disk::default();
+            let log = log(&disk, |config| {
+                (config.queue_bytes, config.on_failure) = (10_000, on_failure);
+            });
+            record(&log, "before").await.expect("written");
+            disk.full.store(true, Ordering::SeqCst);
+            while log.stats().dropped < 3 {
+                let _ = record(&log, "lost or late").await;
+            }
+            disk.full.store(false, Ordering::SeqCst);
+            recovers(&log).await;
+            record(&log, "after").await.expect("written");
+            let dropped = log.stats().dropped;
+            log.close();
+            let text = String::from_utf8(disk.lines.lock().clone()).expect("text");
+            let counts: Vec<_> = text.lines().map(|line| line.contains(MISSING)).collect();
+            let count = format!("\"{MISSING}\":\"{dropped}\"");
+            let second = text.lines().nth(1).expect("the count");
+            assert!(second.contains(&count), "{count}: {second}");
+            assert_eq!(counts.iter().filter(|found| **found).count(), 1, "counted once");
+            assert!(text.lines().last().expect("a line").contains("after"));
+        }
     }
 
     #[tokio::test]

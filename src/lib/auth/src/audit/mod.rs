@@ -13,6 +13,7 @@
 mod event;
 mod line;
 mod log;
+mod missing;
 mod output;
 mod policy;
 mod refusals;
@@ -24,5 +25,6 @@ pub use event::{
 pub use ferrokube_trace::log::Rotation;
 pub use line::{MAX_URI, MAX_USER_AGENT, TRUNCATED, truncate_utf8};
 pub use log::{AuditConfig, AuditError, AuditLog, AuditStats, OnFailure};
+pub use missing::MISSING;
 pub use policy::{AuditPlan, AuditPolicy, AuditRequest, PolicyError};
 pub use refusals::LEFT_OUT;

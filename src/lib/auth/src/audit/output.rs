@@ -1,7 +1,7 @@
 //! Outputs of the audit log: a rotated file or standard output.
 
 use ferrokube_trace::log::Rotating;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 
 /// Tests inject failing ones.
 pub(super) trait AuditOutput: Send {
@@ -33,4 +33,9 @@ impl AuditOutput for Stdout {
         out.write_all(bytes)?;
         out.flush()
     }
+}
+
+/// Whether a write failed for lack of space.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

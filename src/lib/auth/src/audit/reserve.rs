@@ -1,11 +1,11 @@
 //! Keeps the audit log going for a while on a full disk: with space reserved in a file next to it,
 //! then with that of its oldest closed files.
 
-use super::output::AuditOutput;
+use super::output::{AuditOutput, is_full};
 use ferrokube_trace::log::Rotating;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -103,8 +103,4 @@ impl AuditOutput for Reserved {
         AuditOutput::tidy(&mut self.lines);
         self.hold();
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -9,7 +9,8 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
-use ferrokube_registry::{ComputedResource, RequestContext};
+use ferrokube_registry::{ComputedResource, RequestContext, Target};
+use ferrokube_storage::Need;
 
 /// Lifetimes of tokens: default, min and max.
 const DEFAULT_SECONDS: i64 = 3_600;
@@ -20,6 +21,14 @@ impl ComputedResource for ServiceAccountTokens {
     fn fill_in(&self, object: &mut Document) {
         if object.get(&["spec", "expirationSeconds"]).is_none_or(Value::is_null) {
             object.set(&["spec", "expirationSeconds"], DEFAULT_SECONDS);
+        }
+    }
+
+    /// Controllers complete deletions.
+    fn need(&self, target: &Target) -> Need {
+        match target.namespace.as_deref() {
+            Some("kube-system") => Need::Essential,
+            _ => Need::Ordinary,
         }
     }
 

@@ -11,6 +11,7 @@ use ferrokube_auth::audit::{
     LEFT_OUT, MAX_URI, MAX_USER_AGENT, Outcome, Payload, TraceIds, truncate_utf8,
 };
 use ferrokube_features::{Gates, LOG_TRACKING};
+use ferrokube_registry::RequestContext;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
@@ -115,10 +116,21 @@ pub(crate) fn admit(auditor: &Auditor, request: &Request<'_>) -> Result<(), Fail
     if request.action.is_read_only() {
         return Ok(());
     }
-    auditor.log.admit(&plan).map_err(|error| {
-        tracing::error!(error = %error, "rejected a write that cannot be audited");
-        Failure::new(Reason::InternalError, "the audit log cannot be written")
-    })
+    let Err(error) = auditor.log.admit(&plan) else { return Ok(()) };
+    let failure = Failure::new(Reason::InternalError, "the audit log cannot be written");
+    if matches!(error, AuditError::Full) {
+        request.context().restrict(failure);
+        return Ok(());
+    }
+    tracing::error!(error = %error, "rejected a write that cannot be audited");
+    Err(failure)
+}
+
+/// Whether the response is sent although its event is in no log: on a full disk, if the request
+/// wrote nothing but what leads to deletes.
+pub(crate) fn may_be_missing(exchange: &Exchange, error: &AuditError) -> bool {
+    matches!(error, AuditError::Full)
+        && exchange.view().context().is_some_and(RequestContext::is_essential)
 }
 
 fn plan(auditor: &Auditor, view: ExchangeView<'_>) -> AuditPlan {
@@ -157,8 +169,7 @@ fn record(
     code: u16,
 ) -> Recorded {
     let audit = &view.incoming.audit;
-    let mut annotations =
-        view.context().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    let mut annotations = view.context().map(RequestContext::take_audit).unwrap_or_default();
     if let Some(context) = view.context().filter(|_| plan.level >= AuditLevel::Request) {
         annotations.append(&mut context.take_audit_bodies());
     }

@@ -13,6 +13,7 @@ use ferrokube_auth::{Access, Decision};
 use ferrokube_connect::{ConnectCall, ConnectError, Connections};
 use ferrokube_registry::Target;
 use ferrokube_serve::Response;
+use ferrokube_storage::Need;
 use ferrokube_trace::SpanInfo;
 use std::pin::pin;
 
@@ -22,6 +23,7 @@ pub(crate) async fn connect(
     target: &Target,
     connections: &Connections,
 ) -> Result<Response, Rejection> {
+    request.context().admit(Need::Ordinary)?;
     let action = std::sync::Arc::clone(&request.action);
     if !action.is_read_only() {
         api.flow.take_seat(&request.user().name).await?;

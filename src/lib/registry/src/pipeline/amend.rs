@@ -27,7 +27,7 @@ impl Registry {
         change: impl Fn(&mut Document) -> Result<(), Failure> + Send + Sync,
     ) -> Result<Written, Failure> {
         let op = WriteOp::new(self, context, target, WriteVerb::Update, options)?;
-        self.in_turn(target, 0, |key, head| op.amended(key, head, &change)).await
+        self.in_turn(context, target, 0, |key, head| op.amended(key, head, &change)).await
     }
 }
 

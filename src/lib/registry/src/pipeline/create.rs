@@ -132,6 +132,7 @@ impl Registry {
             ..op.manager(apply::ManagerOperation::Update)
         };
         apply::track_update(&decoder.schema, op.reset, None, &mut object, &manager);
+        context.admit(computed.need(target))?;
         let answer = computed
             .create(ComputedCall { registry: self, context, target, options }, object)
             .await?;
@@ -188,7 +189,9 @@ impl WriteOp<'_> {
         }
         for attempt in 0.. {
             let proposal = self.proposal(&key, None, &draft, effects)?;
-            if let Some(written) = self.registry.commit(&draft.target, proposal).await? {
+            if let Some(written) =
+                self.registry.commit(self.context, &draft.target, proposal).await?
+            {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
             if let Some(head) = self.registry.settled_head(&key).await? {

@@ -381,6 +381,10 @@ impl WriteSteps for Deletion<'_> {
     type Draft = DeletionDraft;
     type Reply = Deleted;
 
+    fn context(&self) -> &RequestContext {
+        self.context
+    }
+
     fn target(&self) -> &Target {
         self.target
     }

@@ -14,7 +14,7 @@
 use super::turn::Proposal;
 use super::{Registry, key};
 use crate::admission::{Attributes, Effects};
-use crate::context::Target;
+use crate::context::{RequestContext, Target};
 use crate::failure::modified;
 use crate::offload::give_way;
 use ferrokube_apimachinery::document::Document;
@@ -29,6 +29,9 @@ const REMOTE_ATTEMPTS: usize = 5;
 pub(super) trait WriteSteps: Sync {
     type Draft: Send;
     type Reply: Send;
+
+    /// Admits the commit.
+    fn context(&self) -> &RequestContext;
 
     /// The object that is written.
     fn target(&self) -> &Target;
@@ -83,7 +86,7 @@ impl Registry {
         added: usize,
         draft: impl Fn(Option<&Arc<Entry>>) -> Result<S::Draft, Failure> + Send + Sync,
     ) -> Result<S::Reply, Failure> {
-        self.in_turn(steps.target(), added, |key, head| {
+        self.in_turn(steps.context(), steps.target(), added, |key, head| {
             let mut draft = draft(head)?;
             give_way();
             steps.mutate(&mut draft)?;
@@ -121,7 +124,7 @@ impl Registry {
             steps.convert(&mut draft, shown.as_ref()).await?;
             let effects = steps.validate(&draft)?;
             let proposal = steps.propose(&key, head.as_ref(), draft, effects)?;
-            if let Some(reply) = self.commit(target, proposal).await? {
+            if let Some(reply) = self.commit(steps.context(), target, proposal).await? {
                 return Ok(reply);
             }
         }

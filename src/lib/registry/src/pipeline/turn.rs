@@ -4,7 +4,7 @@
 //! Within a turn only a slot for a long computation is awaited.
 
 use super::{Registry, key};
-use crate::context::Target;
+use crate::context::{RequestContext, Target};
 use crate::failure::{lost, rejected};
 use crate::offload::{self, is_costly, leave_worker};
 use ferrokube_apimachinery::status::Failure;
@@ -25,6 +25,26 @@ pub(super) enum Proposal<T> {
     Commit { txn: Txn, need: Need, reply: fn(&Target, Arc<Entry>) -> T },
     /// Delete; the result is known.
     CommitThen { txn: Txn, reply: T },
+}
+
+impl<T> Proposal<T> {
+    /// What to write, unless the request may not; `Err`: the result without a write.
+    fn admitted(self, context: &RequestContext) -> Result<Admitted<T>, Result<T, Failure>> {
+        let (txn, need, reply) = match self {
+            Self::Done(reply) => return Err(Ok(reply)),
+            Self::Commit { txn, need, reply } => (txn, need, CommitReply::FromEntry(reply)),
+            Self::CommitThen { txn, reply } => (txn, Need::Essential, CommitReply::Known(reply)),
+        };
+        context.admit(need).map_err(Err)?;
+        Ok(Admitted { txn, need, reply })
+    }
+}
+
+/// A proposal that is to be committed.
+struct Admitted<T> {
+    txn: Txn,
+    need: Need,
+    reply: CommitReply<T>,
 }
 
 /// Result of an accepted transaction, once it is durable.
@@ -48,6 +68,7 @@ impl Registry {
     /// the guard of another key fails. `added`: bytes by which the write may exceed the head.
     pub(super) async fn in_turn<T: Send>(
         &self,
+        context: &RequestContext,
         target: &Target,
         added: usize,
         mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure> + Send,
@@ -62,7 +83,10 @@ impl Registry {
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
             self.leave_if_long(target, head.as_ref()).await;
-            match one_turn(turn, &key, head, |head| self.timed(target, || compute(&key, head))) {
+            let compute = |head: Option<&Arc<Entry>>| {
+                self.timed(target, || compute(&key, head)).map_err(Err)?.admitted(context)
+            };
+            match one_turn(turn, &key, head, compute) {
                 TurnEnd::Accepted(ticket, reply) => {
                     match self.settled(target, ticket, reply).await? {
                         Some(result) => return Ok(result),
@@ -135,15 +159,13 @@ impl Registry {
     /// `None`: a guard failed.
     pub(super) async fn commit<T>(
         &self,
+        context: &RequestContext,
         target: &Target,
         proposal: Proposal<T>,
     ) -> Result<Option<T>, Failure> {
-        let (txn, need, reply) = match proposal {
-            Proposal::Done(reply) => return Ok(Some(reply)),
-            Proposal::Commit { txn, need, reply } => (txn, need, CommitReply::FromEntry(reply)),
-            Proposal::CommitThen { txn, reply } => {
-                (txn, Need::Essential, CommitReply::Known(reply))
-            }
+        let Admitted { txn, need, reply } = match proposal.admitted(context) {
+            Ok(admitted) => admitted,
+            Err(result) => return result.map(Some),
         };
         let bytes = txn.writes.iter().map(Write::put_bytes).sum();
         let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
@@ -183,15 +205,11 @@ fn one_turn<T>(
     turn: Turn<'_>,
     key: &Key,
     head: Option<Arc<Entry>>,
-    compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure>,
+    compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Admitted<T>, Result<T, Failure>>,
 ) -> TurnEnd<T> {
-    let (txn, need, reply) = match compute(head.as_ref()) {
-        Err(failure) => return unwritten(turn, key, head.as_ref(), Err(failure)),
-        Ok(Proposal::Done(reply)) => return unwritten(turn, key, head.as_ref(), Ok(reply)),
-        Ok(Proposal::Commit { txn, need, reply }) => (txn, need, CommitReply::FromEntry(reply)),
-        Ok(Proposal::CommitThen { txn, reply }) => {
-            (txn, Need::Essential, CommitReply::Known(reply))
-        }
+    let Admitted { txn, need, reply } = match compute(head.as_ref()) {
+        Ok(admitted) => admitted,
+        Err(result) => return unwritten(turn, key, head.as_ref(), result),
     };
     match turn.submit_needed(txn, need) {
         Ok(ticket) => TurnEnd::Accepted(ticket, reply),

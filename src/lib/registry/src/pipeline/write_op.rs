@@ -587,6 +587,10 @@ impl WriteSteps for WriteOp<'_> {
     type Draft = Draft;
     type Reply = Written;
 
+    fn context(&self) -> &RequestContext {
+        self.context
+    }
+
     fn target(&self) -> &Target {
         self.target
     }

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{
     DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions, WriteOptions,
 };
@@ -363,4 +364,55 @@ async fn watchers_see_the_last_state_at_the_deletions_revision() {
     let items = soon(watch.next()).await.unwrap();
     let [WatchItem::Deleted(entry)] = &items[..] else { panic!("{items:?}") };
     assert_eq!(ferrokube_registry::view(entry, &target.served), last);
+}
+
+/// A request that is restricted to essential writes, as on a disk without room for its audit event.
+#[tokio::test]
+async fn fault_07_a_restricted_request_makes_progress_of_deletions_and_nothing_else() {
+    let server = TestRegistry::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    server.post(CONFIGMAPS, held("b")).await.unwrap();
+    let context = context();
+    let refusal = Failure::new(Reason::InternalError, "no room");
+    context.restrict(refusal.clone());
+    let (a, b) = (server.target(CONFIGMAPS, "a"), server.target(CONFIGMAPS, "b"));
+    let options = WriteOptions::default();
+    let refused = |written: Result<ferrokube_registry::Written, Failure>| {
+        assert_eq!(written.unwrap_err().message, refusal.message);
+    };
+    let collection = server.target(CONFIGMAPS, "");
+    let new = body(configmap("c", "v"));
+    refused(server.registry.create(&context, &collection, new, &options).await);
+    for (target, change) in
+        [(&a, json!({"data": {"k": "w"}})), (&b, json!({"metadata": {"finalizers": null}}))]
+    {
+        let written = server.registry.patch(&context, target, merge(change), &options).await;
+        refused(written);
+    }
+    // A patch that changes nothing is a read.
+    let same = merge(json!({"data": {"k": "v"}}));
+    server.registry.patch(&context, &a, same, &options).await.unwrap();
+    let delete = DeleteOptions::default();
+    let marked = server.registry.delete(&context, &b, &delete).await.unwrap();
+    assert!(matches!(marked, Deleted::Pending(_)));
+    let change = merge(json!({"metadata": {"labels": {"k": "v"}}}));
+    refused(server.registry.patch(&context, &b, change, &options).await);
+    let release = merge(json!({"metadata": {"finalizers": null}}));
+    server.registry.patch(&context, &b, release, &options).await.unwrap();
+    let gone = server.registry.delete(&context, &a, &delete).await.unwrap();
+    assert!(matches!(gone, Deleted::Gone(_)));
+    assert!(context.is_essential());
+    for name in ["a", "b", "c"] {
+        assert!(server.get(CONFIGMAPS, name).await.is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_ordinary_write_makes_its_request_ordinary() {
+    let server = TestRegistry::new();
+    let context = context();
+    let (collection, options) = (server.target(CONFIGMAPS, ""), WriteOptions::default());
+    let new = body(configmap("a", "v"));
+    server.registry.create(&context, &collection, new, &options).await.unwrap();
+    assert!(!context.is_essential());
 }
