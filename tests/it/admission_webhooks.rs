@@ -1,4 +1,4 @@
-//! Admission webhooks over HTTPS: what they decide, and what faulty ones cannot do.
+//! Admission and conversion webhooks over HTTPS: what they decide, and what faulty ones cannot do.
 
 mod server;
 
@@ -227,11 +227,63 @@ async fn fault_33_patches_cannot_take_over_what_the_server_owns() {
     let managers = admin.post(CONFIG_MAPS, &labelled("a", "managers")).await.unwrap();
     assert_eq!(managers.status, 201, "{}", managers.text);
     assert!(!managers.text.contains("evil"), "{}", managers.text);
+    assert_eq!(server.reviews("managers").len(), 1);
     let identity = admin.post(CONFIG_MAPS, &labelled("b", "identity")).await.unwrap();
     assert_eq!(identity.status, 201, "{}", identity.text);
     assert!(!identity.text.contains("\"mine\""), "{}", identity.text);
+    assert_eq!(server.reviews("identity").len(), 1);
     let grown = admin.post(CONFIG_MAPS, &labelled("c", "grow")).await.unwrap();
-    assert!(matches!(grown.status, 413 | 422), "{}", grown.status);
+    assert_eq!(grown.status, 422, "{}", grown.text);
+    assert_eq!(server.reviews("grow").len(), 1);
+}
+
+/// The DELETED event of an object that leaves a selection has its state before the change, at the
+/// revision of the change. A patch in the watch's version builds on the change all the same.
+#[tokio::test]
+async fn fault_22_an_exit_from_a_selection_reverts_no_write_of_another_version() {
+    let server = ReviewServer::start().await;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let version = |name: &str, field: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema":
+            {"type": "object", "properties": {"spec": {"type": "object",
+                "properties": {field: {"type": "integer"}}}}}}})
+    };
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition", "metadata": {"name": "things.ex.com"},
+        "spec": {"group": "ex.com", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [version("v1", "size"), version("v2", "amount")],
+            "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+                "clientConfig": server.config("convert")}}}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = admin.post(definitions, &definition).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
+    let path = |version: &str| format!("/apis/ex.com/{version}/namespaces/default/things");
+    let thing = json!({"apiVersion": "ex.com/v1", "kind": "Thing",
+        "metadata": {"name": "a", "labels": {"in": "yes"}}, "spec": {"size": 1}});
+    wait_until("things are served", BOUND, || async {
+        let made = admin.post(&path("v1"), &thing).await.unwrap();
+        if made.status == 201 { Ok(()) } else { Err(made.text) }
+    })
+    .await;
+    let selected = format!("{}?watch=true&labelSelector=in%3Dyes", path("v2"));
+    let mut watch = admin.watch(&selected).await.unwrap();
+    let added = watch.next().await.unwrap().unwrap();
+    assert_eq!((&added["type"], &added["object"]["spec"]["amount"]), (&json!("ADDED"), &json!(1)));
+    let change = json!({"metadata": {"labels": {"in": "no"}}, "spec": {"size": 2}});
+    let left = admin.merge(&format!("{}/a", path("v1")), &change).await.unwrap();
+    assert_eq!(left.status, 200, "{}", left.text);
+    let gone = watch.next().await.unwrap().unwrap();
+    assert_eq!((&gone["type"], &gone["object"]["spec"]["amount"]), (&json!("DELETED"), &json!(1)));
+    let note = json!({"metadata": {"annotations": {"note": "x"}}});
+    let noted = admin.merge(&format!("{}/a", path("v2")), &note).await.unwrap();
+    assert_eq!((noted.status, &noted.body["spec"]["amount"]), (200, &json!(2)), "{}", noted.text);
+    let stored = admin.get(&format!("{}/a", path("v1"))).await.unwrap().body;
+    assert_eq!(
+        (&stored["spec"]["size"], &stored["metadata"]["labels"]["in"]),
+        (&json!(2), &json!("no"))
+    );
 }
 
 #[tokio::test]

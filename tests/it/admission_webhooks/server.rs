@@ -142,6 +142,25 @@ async fn serve(
     }
 }
 
+/// Converts things: `spec.size` of v1 is `spec.amount` of v2.
+fn converted(review: &Value) -> String {
+    let wanted = &review["request"]["desiredAPIVersion"];
+    let (from, to) = match wanted == "ex.com/v2" {
+        true => ("size", "amount"),
+        false => ("amount", "size"),
+    };
+    let objects = review["request"]["objects"].as_array().unwrap().iter().map(|object| {
+        let mut object = object.clone();
+        object["apiVersion"] = wanted.clone();
+        object["spec"] = json!({to: object["spec"][from]});
+        object
+    });
+    json!({"kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": {
+        "uid": review["request"]["uid"], "result": {"status": "Success"},
+        "convertedObjects": objects.collect::<Vec<_>>()}})
+    .to_string()
+}
+
 /// Makes another object that the webhook reviews, too.
 async fn create_part(admin: &Client, request: &Value) {
     let name = request["name"].as_str().unwrap();
@@ -190,6 +209,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
         _ => {
             let response = match path {
                 "kube-rs" => return send(stream, "200 OK", &by_kube(review)).await,
+                "convert" => return send(stream, "200 OK", &converted(review)).await,
                 "deny" => json!({"uid": uid, "allowed": false, "status": {"message": "not today",
                     "code": 403, "reason": "OfTheWebhook"}, "warnings": ["think again"]}),
                 "lie" => json!({"uid": "another", "allowed": true}),

@@ -106,7 +106,7 @@ async fn requests_time_out() {
 }
 
 #[tokio::test]
-async fn fault_38_a_stalled_body_ends_at_the_deadline() {
+async fn fault_38_a_request_whose_body_stalls_gets_a_504() {
     let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
     let server = TestServer::paused(|builder| builder.limits(limits)).await;
     let silent = ferrokube_serve::stream(futures::stream::pending());
