@@ -11,6 +11,11 @@ pub use json::syntax_fault;
 pub use net::{address_fault, prefix_fault};
 pub use time::{duration_fault, instant, time_fault};
 
+/// A 64-bit integer without a sign: Rust reads `+5`, Go does not.
+pub fn unsigned(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| !text.starts_with('+'))
+}
+
 /// Error of parsing a 64-bit integer, signed or not.
 pub fn integer_fault(text: &str, signed: bool) -> String {
     let digits = if signed { text.strip_prefix(['+', '-']).unwrap_or(text) } else { text };
@@ -179,6 +184,8 @@ mod tests {
             "strconv.ParseInt: parsing \"-99999999999999999999\": value out of range"
         );
         assert_eq!(integer_fault("-1", false), "strconv.ParseUint: parsing \"-1\": invalid syntax");
+        assert_eq!(unsigned("+5"), None);
+        assert_eq!(unsigned("05"), Some(5));
         assert_eq!(integer_fault("", true), "strconv.ParseInt: parsing \"\": invalid syntax");
     }
 

@@ -232,11 +232,7 @@ fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    // Rust parses `+5`, kube-apiserver does not.
-    let number = Some(text)
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-        .and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| {
+    go::unsigned(text).map(Some).ok_or_else(|| {
         format!(
             "resourceVersion: Invalid value: {}: {}",
             quote(text),

@@ -63,6 +63,9 @@ pub struct Policy {
     /// The fields that a write resets (the version's `reset`) keep the client's value on create.
     /// Otherwise they are dropped before [`Hooks::prepare`](crate::Hooks::prepare).
     pub keeps_reset_on_create: bool,
+    /// Reset fields of subresources that a write changes nevertheless: no manager owns them, and
+    /// [`Hooks::prepare`](crate::Hooks::prepare) decides what becomes of them.
+    pub written_unowned: &'static [&'static str],
     /// A write of a subresource that does not change metadata leaves the fields of a deletion
     /// alone, too. False for API services, where other ones are an error.
     pub status_keeps_deletion: bool,
@@ -111,6 +114,7 @@ impl Policy {
         counts_generation: false,
         counts_annotations: false,
         keeps_reset_on_create: false,
+        written_unowned: &[],
         status_keeps_deletion: true,
         untabled_subresources: &[],
         garbage_collected: true,

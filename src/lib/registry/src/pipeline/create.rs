@@ -14,6 +14,7 @@ use crate::name;
 use crate::offload::give_way;
 use crate::options::{WriteOptions, check_write};
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_schema::apply::{self, Manager};
 use ferrokube_storage::{Entry, Key, Rejected};
@@ -243,9 +244,9 @@ impl WriteOp<'_> {
 /// A new object has no resourceVersion. kube-apiserver answers 500 without a reason, and ignores a
 /// version that is not a number.
 fn refuse_version(object: &Document) -> Result<(), Failure> {
-    match object.meta("resourceVersion").parse::<u64>() {
-        Err(_) | Ok(0) => Ok(()),
-        Ok(_) => {
+    match go::unsigned(object.meta("resourceVersion")) {
+        None | Some(0) => Ok(()),
+        Some(_) => {
             Err(Failure::bare(500, "resourceVersion should not be set on objects to be created"))
         }
     }

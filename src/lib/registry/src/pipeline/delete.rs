@@ -305,7 +305,9 @@ impl Deletion<'_> {
                 (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
                 (None, None) => [kept(ORPHAN), kept(FOREGROUND)],
             };
-            set_finalizers(&mut changed, wanted);
+            if set_finalizers(&mut changed, wanted) {
+                drop_repeated_finalizers(&mut changed);
+            }
         }
         meta::mark_deleted(&mut changed, self.context.now, None);
         self.definition().hooks.deletion_begins(&mut changed);
@@ -452,8 +454,8 @@ pub(super) fn warn_of_orphans(context: &RequestContext, target: &Target, options
     }
 }
 
-/// Sets or removes the finalizers [`ORPHAN`] and [`FOREGROUND`].
-fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
+/// Sets or removes the finalizers [`ORPHAN`] and [`FOREGROUND`]; returns whether that is a change.
+fn set_finalizers(object: &mut Document, wanted: [bool; 2]) -> bool {
     let of_collection = [ORPHAN, FOREGROUND];
     let before: Vec<&str> = meta::finalizers(object).collect();
     let added = of_collection.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
@@ -465,13 +467,24 @@ fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
         .collect();
     let is_same = BTreeSet::from_iter(&after) == BTreeSet::from_iter(&before);
     if is_same {
-        return;
+        return false;
     }
     let list: Vec<Value> = after.into_iter().map(Value::from).collect();
     if list.is_empty() {
         object.remove(&["metadata", "finalizers"]);
     } else {
         object.set(&["metadata", "finalizers"], list);
+    }
+    true
+}
+
+/// The delete of a namespace that changes its finalizers makes them a set.
+fn drop_repeated_finalizers(object: &mut Document) {
+    let mut seen = BTreeSet::new();
+    let kept: Vec<Value> =
+        meta::finalizers(object).filter(|own| seen.insert(*own)).map(Value::from).collect();
+    if !kept.is_empty() {
+        object.set(&["metadata", "finalizers"], kept);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::meta;
 use crate::offload::{give_way, leave_worker};
 use crate::options::{WriteOptions, check_patch, check_write};
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::Entry;
@@ -68,8 +69,7 @@ impl Registry {
 impl WriteOp<'_> {
     /// Fails a PUT with a stale resourceVersion without waiting for its turn.
     async fn refuse_outdated(&self, object: &Document) -> Result<(), Failure> {
-        let Some(given) =
-            object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0)
+        let Some(given) = go::unsigned(object.meta("resourceVersion")).filter(|given| *given > 0)
         else {
             return Ok(());
         };

@@ -288,6 +288,7 @@ impl<'a> WriteOp<'a> {
         self.reset
             .paths
             .iter()
+            .filter(|path| !self.definition().policy.written_unowned.contains(&path.as_str()))
             .map(|path| path.split('.').collect::<Vec<_>>())
             .filter(|path| path[0] != "metadata")
     }
@@ -706,9 +707,7 @@ impl WriteSteps for WriteOp<'_> {
 
 /// A resourceVersion; 500 if it is not a number, as kube-apiserver.
 pub(super) fn version_number(text: &str) -> Result<u64, Failure> {
-    let number =
-        Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Failure::bare(500, go::integer_fault(text, false)))
+    go::unsigned(text).ok_or_else(|| Failure::bare(500, go::integer_fault(text, false)))
 }
 
 /// Default field manager: the printable start of the User-Agent, up to a slash, truncated.

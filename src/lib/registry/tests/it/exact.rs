@@ -11,6 +11,7 @@ use ferrokube_resource::Scope;
 const EVENTS: (&str, &str) = ("", "events");
 const SERVICE_ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
+const SIGNING_REQUESTS: (&str, &str) = ("certificates.k8s.io", "certificatesigningrequests");
 
 async fn apply(
     server: &TestRegistry,
@@ -467,4 +468,74 @@ async fn the_first_delete_of_a_namespace_only_marks() {
     assert!(marked.is_terminating());
     server.patch(NAMESPACES, "a", merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
     refused(&server.get(NAMESPACES, "a").await, "NotFound", &[]);
+}
+
+#[tokio::test]
+async fn a_namespace_in_deletion_has_each_finalizer_once() {
+    let server = TestRegistry::new();
+    let repeated = json!(["b.example.com/f", "a.example.com/f", "b.example.com/f"]);
+    for (name, orphans, finalizers) in [
+        ("a", Some(false), json!(["b.example.com/f", "a.example.com/f", "foregroundDeletion"])),
+        ("b", None, repeated.clone()),
+    ] {
+        let body = json!({"metadata": {"name": name, "finalizers": repeated.clone()}});
+        server.post(NAMESPACES, body).await.unwrap();
+        let options = DeleteOptions { orphan_dependents: orphans, ..DeleteOptions::default() };
+        let Ok(Deleted::Pending(marked)) = server.delete_with(NAMESPACES, name, &options).await
+        else {
+            panic!("{name} is marked")
+        };
+        let marked = document(marked, &server.target(NAMESPACES, name));
+        assert_eq!(
+            Some(marked.list(&["metadata", "finalizers"])),
+            finalizers.as_array().map(|list| &list[..])
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_applied_null_is_no_name() {
+    let server = TestRegistry::new();
+    server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
+    for (name, metadata) in [
+        ("a", json!({"name": null})),
+        ("a", json!({"name": null, "generateName": "b"})),
+        ("none", json!({"name": null})),
+    ] {
+        let object =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata});
+        says(
+            apply(&server, LEASES, name, object).await,
+            &format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            ),
+        );
+    }
+    let unnamed = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}});
+    apply(&server, LEASES, "a", unnamed).await.expect("the path has the name");
+}
+
+/// The fields of each manager.
+fn owned(object: &Document) -> Vec<&Value> {
+    object.list(&["metadata", "managedFields"]).iter().map(|entry| &entry["fieldsV1"]).collect()
+}
+
+#[tokio::test]
+async fn conditions_of_a_signing_request_have_no_manager() {
+    let server = TestRegistry::new();
+    let request = include_str!("../../../resources/tests/kinds/request.base64").trim();
+    let spec =
+        json!({"request": request, "signerName": "example.com/signer", "usages": ["client auth"]});
+    let made = json!({"metadata": {"name": "c"}, "spec": spec});
+    server.post(SIGNING_REQUESTS, made).await.unwrap();
+    let status = |kind: &str| json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "c"}, "status": {"conditions": [{"type": kind, "status": "True", "reason": "r"}]}});
+    let put = server.put(SIGNING_REQUESTS, "c/status", status("Failed")).await.unwrap();
+    assert_eq!(owned(&put), [&Value::Null; 0]);
+    let applied = apply(&server, SIGNING_REQUESTS, "c/status", status("Failed")).await.unwrap();
+    assert_eq!(applied.list(&["status", "conditions"])[0]["type"], json!("Failed"));
+    assert_eq!(owned(&applied), [&Value::Null; 0]);
+    says(
+        server.put(SIGNING_REQUESTS, "c/status", status("Approved")).await,
+        "[status.conditions: Forbidden: updates may not remove a condition of type \"Failed\", status.conditions: Forbidden: updates may not add a condition of type \"Approved\"]",
+    );
 }

@@ -56,7 +56,7 @@ pub(crate) fn body() -> KindBody {
                 name: "status",
                 kind: None,
                 verbs: Verbs::GET_PATCH_UPDATE,
-                reset: &["spec"],
+                reset: &["spec", "status.conditions"],
             },
         ],
         reset: &["spec", "status"],
@@ -85,6 +85,7 @@ pub(crate) fn body() -> KindBody {
         policy: Policy {
             untabled_subresources: &["approval"],
             keeps_reset_on_create: true,
+            written_unowned: &["status.conditions"],
             selects_namespace: false,
             ..Policy::DEFAULT
         },

@@ -8,7 +8,7 @@ use ferrokube_apimachinery::work::{self, CountedKey};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Merges the applied fields into the live ones. Unowned fields are merged, too, unless they are
-/// null; the trace annotations never are.
+/// null; the trace annotations never are. A null name leaves the object without one.
 pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<'_>) {
     maps(Some(schema), live, applied, skip, 0);
 }
@@ -16,8 +16,9 @@ pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<
 fn maps(schema: Option<&Schema>, live: &mut Map, applied: &Map, skip: &Skip<'_>, depth: usize) {
     for (name, value) in applied {
         let below = skip.below(name);
-        let server_owned =
-            skip.has(name) && (value.is_null() || name.starts_with("trace.kubernetes.io/"));
+        let is_name = name == "name" && skip.is_metadata();
+        let server_owned = skip.has(name)
+            && (value.is_null() && !is_name || name.starts_with("trace.kubernetes.io/"));
         if server_owned || value.as_object().is_some_and(|map| below.hides(map.keys())) {
             continue;
         }

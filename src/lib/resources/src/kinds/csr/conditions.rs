@@ -116,27 +116,23 @@ pub(super) fn validate_change(
     deciding: bool,
 ) -> Vec<FieldError> {
     const FIELD: &str = "status.conditions";
-    let mut errors = Vec::new();
-    for kind in ["Approved", "Denied", "Failed"] {
-        let (was, is) = (of_type(old, kind), of_type(object, kind));
-        if is.len() < was.len() {
-            errors.push(FieldError::forbidden(
-                FIELD,
-                format!("updates may not remove a condition of type {kind:?}"),
-            ));
-        } else if !deciding && DECISIONS.contains(&kind) && is.len() > was.len() {
-            errors.push(FieldError::forbidden(
-                FIELD,
-                format!("updates may not add a condition of type {kind:?}"),
-            ));
-        } else if !deciding && DECISIONS.contains(&kind) && is != was {
-            errors.push(FieldError::forbidden(
-                FIELD,
-                format!("updates may not modify a condition of type {kind:?}"),
-            ));
-        }
-    }
-    errors
+    let of_both = |kind: &'static str| (kind, of_type(old, kind), of_type(object, kind));
+    let forbidden = |verb: &str, kind: &str| {
+        FieldError::forbidden(FIELD, format!("updates may not {verb} a condition of type {kind:?}"))
+    };
+    let removed = ["Approved", "Denied", "Failed"]
+        .map(of_both)
+        .into_iter()
+        .filter(|(_, was, is)| is.len() < was.len())
+        .map(|(kind, ..)| forbidden("remove", kind));
+    let decided = DECISIONS
+        .map(of_both)
+        .into_iter()
+        .filter(|(_, was, is)| !deciding && is.len() >= was.len() && is != was)
+        .map(|(kind, was, is)| {
+            forbidden(if is.len() > was.len() { "add" } else { "modify" }, kind)
+        });
+    removed.chain(decided).collect()
 }
 
 /// Cell of the Condition column.
