@@ -124,11 +124,14 @@ async fn versions_that_are_no_numbers() {
         "/apis/events.k8s.io/v1/namespaces/default/events/none?resourceVersion=x",
     ];
     let fault = "strconv.ParseUint: parsing \"x\": invalid syntax";
+    let signed = "strconv.ParseUint: parsing \"+1\": invalid syntax";
     let put = |kind: &str, version: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "resourceVersion": "x"}});
     let plain = ("content-type", "application/json");
     let of_events =
         format!("invalid resource version: resourceVersion: Invalid value: \"x\": {fault}");
-    let cases: [DifferenceCase<'_>; 5] = [
+    let with_sign = json!({"metadata": {"name": "a", "resourceVersion": "+1"}});
+    let cases: [DifferenceCase<'_>; 6] = [
+        (("PUT", "a"), plain, with_sign, 500, signed),
         (("PUT", lease), plain, put("Lease", "coordination.k8s.io/v1", "new"), 500, fault),
         (("PUT", "a"), plain, put("ConfigMap", "v1", "a"), 500, fault),
         (("GET", events[0]), plain, Value::Null, 400, &of_events),
@@ -232,6 +235,22 @@ async fn watches_in_a_form_without_frames() {
 }
 
 #[tokio::test]
+async fn lists_in_place_of_base64() {
+    let server = server().await;
+    let one = ("PATCH", "a");
+    let data = |value: Value| json!({"binaryData": {"a": value}});
+    let refused = "unrecognized type: uint8";
+    let list = "json: cannot unmarshal array into Go struct field ConfigMap.binaryData";
+    let cases: [DifferenceCase<'_>; 4] = [
+        (one, STRATEGIC, data(json!([])), 422, refused),
+        (one, STRATEGIC, data(json!([97])), 422, refused),
+        (one, STRATEGIC, json!({"binaryData": {"$retainKeys": ["b"]}}), 422, refused),
+        (one, MERGE, data(json!([97])), 422, list),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
 async fn applied_values_of_a_wrong_type() {
     let server = server().await;
     let applied = |field: &str, value: Value| {
@@ -287,8 +306,10 @@ async fn creates_with_a_version() {
     let dry = format!("{CONFIGMAPS}?dryRun=All");
     let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let taken = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
-    let cases: [DifferenceCase<'_>; 3] = [
+    let signed = json!({"metadata": {"name": "signed", "resourceVersion": "+1"}});
+    let cases: [DifferenceCase<'_>; 4] = [
         (("POST", &dry), json, body.clone(), 201, "\"name\":\"dry\""),
+        (("POST", CONFIGMAPS), json, signed, 201, "\"name\":\"signed\""),
         (
             ("POST", CONFIGMAPS),
             ("accept", list),

@@ -129,7 +129,8 @@ fn bytes(value: &Value) -> Result<(), String> {
     match value {
         Value::String(text) if formats::is_base64(text) => Ok(()),
         Value::String(text) => Err(format!("error decoding from json: {}", go::base64_fault(text))),
-        Value::Array(_) => Ok(()),
+        // Go reads numbers as bytes: see docs/compatibility.md.
+        Value::Array(_) => Err("unrecognized type: uint8".to_owned()),
         other => Err(format!("cannot restore slice from {}", kind_of(other))),
     }
 }
@@ -226,6 +227,9 @@ mod tests {
                 "error decoding from json: illegal base64 data at input byte 0",
             ),
             ("Secret", json!({"data": {"a": true}}), "cannot restore slice from bool"),
+            ("Secret", json!({"data": {"a": ["b"]}}), "unrecognized type: uint8"),
+            ("Secret", json!({"data": {"a": []}}), "unrecognized type: uint8"),
+            ("ConfigMap", json!({"binaryData": {"a": [97]}}), "unrecognized type: uint8"),
             ("ServiceAccount", json!({"secrets": ["a"]}), "cannot restore struct from: string"),
         ] {
             assert_eq!(
