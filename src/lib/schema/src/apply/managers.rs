@@ -213,9 +213,13 @@ pub(super) fn given_or_stored(
             _ => Vec::new(),
         },
         Some(Value::Array(list)) if !is_subresource => {
-            if (list.is_empty() && schema.native)
-                || matches!(&list[..], [Value::Object(only)] if only.is_empty())
-            {
+            // A null is read as an empty entry.
+            let is_one_empty = match &list[..] {
+                [Value::Object(only)] => only.is_empty(),
+                [only] => only.is_null(),
+                _ => false,
+            };
+            if is_one_empty || (list.is_empty() && schema.native) {
                 return Vec::new();
             }
             if list.is_empty() {

@@ -431,6 +431,16 @@ fn reset_fields_have_no_owner() {
 }
 
 #[test]
+fn one_empty_entry_ends_tracking() {
+    for empty in [json!([{}]), json!([null])] {
+        let mut fixture = ApplyFixture::new("ConfigMap");
+        fixture.update("parity", config(json!({"k": "v"})));
+        fixture.patch("parity", |object| object.set(&["metadata", "managedFields"], empty));
+        assert_eq!(fixture.owners(), json!({}));
+    }
+}
+
+#[test]
 fn clients_may_edit_and_reset_managed_fields() {
     let mut fixture = ApplyFixture::new("ConfigMap");
     fixture.update("parity", config(json!({"k": "v"})));
