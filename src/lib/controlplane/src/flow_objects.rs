@@ -27,6 +27,8 @@ const UPKEEP: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(1);
 /// Statuses written at a time.
 const STATUSES: usize = 16;
+/// The field manager of statuses, as in kube-apiserver.
+const STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// Follows the objects from when flow control has been configured.
 pub(crate) struct FlowObjects {
@@ -179,7 +181,7 @@ impl FlowObjects {
     }
 
     async fn write_status(&self, name: &str) -> Result<(), Failure> {
-        let Some(mut schema) = self.client.get("", name).await? else { return Ok(()) };
+        let Some(schema) = self.client.get("", name).await? else { return Ok(()) };
         let level = schema.str(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default();
         let (status, reason, then) = if self.levels.contains_key(level) {
             ("False", "Found", "and it exists")
@@ -190,12 +192,12 @@ impl FlowObjects {
             "This FlowSchema references the PriorityLevelConfiguration object named {} {then}",
             ferrokube_apimachinery::field::quote(level)
         );
-        let mut conditions = schema.list(&["status", "conditions"]).to_vec();
+        let conditions = schema.list(&["status", "conditions"]);
         let text = |condition: &Value, field: &str| {
             condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        let old = conditions.iter().position(|condition| text(condition, "type") == "Dangling");
-        if let Some(old) = old.map(|old| &conditions[old])
+        let old = conditions.iter().find(|condition| text(condition, "type") == "Dangling");
+        if let Some(old) = old
             && (text(old, "status"), text(old, "reason"), text(old, "message"))
                 == (status.to_owned(), reason.to_owned(), message.clone())
         {
@@ -208,12 +210,14 @@ impl FlowObjects {
             "reason": reason,
             "message": message,
         });
-        match old {
-            Some(old) => conditions[old] = condition,
-            None => conditions.push(condition),
-        }
-        schema.set(&["status", "conditions"], conditions);
-        match self.client.update(schema, "status").await {
+        let applied = Document::from_value(json!({
+            "apiVersion": schema.api_version(),
+            "kind": schema.kind(),
+            "metadata": {"name": name},
+            "status": {"conditions": [condition]},
+        }));
+        let applied = applied.expect("an object");
+        match self.client.apply(name, "status", STATUS_MANAGER, applied).await {
             Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
             _ => Ok(()),
         }

@@ -132,6 +132,12 @@ async fn default_objects_exist_and_say_that_their_level_does() {
         [&condition["type"], &condition["status"], &condition["reason"]],
         ["Dangling", "False", "Found"]
     );
+    let managers = schema["metadata"]["managedFields"].as_array().unwrap();
+    let of_status = managers.iter().find(|entry| entry["subresource"] == "status").unwrap();
+    assert_eq!(
+        [&of_status["manager"], &of_status["operation"]],
+        ["api-priority-and-fairness-config-consumer-v1", "Apply"]
+    );
 }
 
 #[tokio::test]
