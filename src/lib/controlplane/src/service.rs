@@ -6,6 +6,7 @@ use crate::filters::headers::AUDIT_ID;
 use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use crate::state::ServerState;
 use crate::{filters, handler, status};
+use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
@@ -197,9 +198,12 @@ impl Drop for ExchangeGuard<'_> {
 
 /// A `Status` without its type, in plain text, as kube-apiserver's timeout handler writes it.
 fn timed_out() -> Response {
-    let failure =
-        Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
+    let failure = Failure::new(
+        Reason::Timeout,
+        "Timeout: request did not complete within the allotted timeout",
+    );
     let mut status = failure.to_document();
+    status.set(&["details"], json!({}));
     for field in ["kind", "apiVersion"] {
         status.remove(&[field]);
     }

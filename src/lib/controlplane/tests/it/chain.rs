@@ -84,7 +84,10 @@ async fn requests_time_out() {
     let server = TestServer::new().await;
     let answer = server.get(&format!("{CONFIGMAPS}?timeout=1ns")).await;
     assert_eq!((answer.code, answer.header("content-type")), (504, "text/plain; charset=utf-8"));
-    assert_eq!(answer.json()["reason"], "Timeout");
+    let status = answer.json();
+    assert_eq!((&status["reason"], &status["details"]), (&json!("Timeout"), &json!({})));
+    let message = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!(status["message"], message);
     assert_eq!(server.get(&format!("{CONFIGMAPS}?timeout=junk")).await.code, 400);
     assert_eq!(
         server
