@@ -157,7 +157,7 @@ impl CustomScale {
         versions: Vec<(String, Option<ScalePaths>)>,
         metadata: Option<Arc<Schema>>,
     ) -> Self {
-        let load = |name: &str, properties: Value, metadata| {
+        let load = |name: &str, properties: &Value, metadata| {
             let options = SchemaContext {
                 path: "",
                 name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
@@ -171,10 +171,13 @@ impl CustomScale {
             ("spec", "ScaleSpec", json!({"replicas": count})),
             ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}})),
         ];
-        let mut schema = load("Scale", json!({}), metadata);
+        let mut schema = load("Scale", &json!({}), metadata);
         for (field, name, properties) in parts {
+            // Not the type and metadata of an object.
+            let mut declared = load(name, &properties, None).properties;
+            declared.retain(|field, _| properties.get(&**field).is_some());
             let part = Schema {
-                properties: load(name, properties, None).properties,
+                properties: declared,
                 name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
                 kind: Kind::Object,
                 ..Schema::default()

@@ -288,7 +288,8 @@ impl ObjectDecoder {
     /// Every [`ObjectError`].
     pub(crate) fn decode_applied(&self, mut object: Document) -> Result<Document, ObjectError> {
         if !self.dialect.is_typed() {
-            return self.check_types(object);
+            // Validation (422) covers embedded objects.
+            return self.check_metadata(object);
         }
         validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
         self.misfit(&object).map_err(|why| {

@@ -551,7 +551,8 @@ async fn mismatched_types_are_rejected_as_in_kube_apiserver() {
     let parsing =
         r#"parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""#
             .replace('\\', "");
-    let refused: [(&str, &str, &str, u16, String); 10] = [
+    let empty = parsing.replace('x', "");
+    let refused: [(&str, &str, &str, u16, String); 11] = [
         (
             "POST",
             THINGS,
@@ -597,6 +598,14 @@ async fn mismatched_types_are_rejected_as_in_kube_apiserver() {
                 r#"Thing in version "v1" {unread}spec.raw.metadata: Invalid value: " ": json: cannot unmarshal string into Go value of type v1.ObjectMeta"#
             ),
         ),
+        // Validation rejects it in an apply.
+        (
+            "PATCH",
+            &format!("{THINGS}/raw?fieldManager=m"),
+            &thing("raw", r#"{"raw":{"apiVersion":"v1","kind":"K","metadata":{"creationTimestamp":""}}}"#),
+            422,
+            format!(r#"Thing.example.com "raw" is invalid: spec.raw.metadata: Invalid value: {{"creationTimestamp":""}}: {empty}"#),
+        ),
         ("PUT", &object, r#"{"kind":"Other","apiVersion":"example.com/v1","metadata":{"name":"x"}}"#, 404, r#"things.example.com "x" not found"#.into()),
         (
             "PUT",
@@ -614,7 +623,9 @@ async fn mismatched_types_are_rejected_as_in_kube_apiserver() {
         ),
     ];
     for (method, path, body, code, message) in refused {
-        let answer = server.send(method, path, &[], body.to_owned()).await;
+        let of_apply = [("content-type", "application/apply-patch+yaml")];
+        let headers = if method == "PATCH" { &of_apply[..] } else { &[] };
+        let answer = server.send(method, path, headers, body.to_owned()).await;
         assert_eq!(
             (answer.code, answer.json()["message"].as_str()),
             (code, Some(message.as_str())),
@@ -679,6 +690,20 @@ async fn applies_are_typed_as_in_kube_apiserver() {
         .patch(&format!("{THINGS}/a?fieldManager=m"), "application/apply-patch+yaml", times)
         .await;
     assert_eq!(applied.code, 201, "{}", applied.text());
+}
+
+#[tokio::test]
+async fn the_spec_of_a_scale_has_no_metadata() {
+    let scale = json!({"specReplicasPath": ".spec.r", "statusReplicasPath": ".status.r"});
+    let server = things(json!({"schema": of_spec(&json!({"r": {"type": "integer"}})), "subresources": {"scale": scale}})).await;
+    server.send("POST", THINGS, &[], thing("a", "{}")).await;
+    for metadata in [json!("x"), json!({"name": "a"}), json!(null)] {
+        let body =
+            json!({"metadata": {"name": "a"}, "spec": {"replicas": 3, "metadata": metadata}});
+        let scaled = server.send("PUT", &format!("{THINGS}/a/scale"), &[], body.to_string()).await;
+        assert_eq!((scaled.code, &scaled.json()["spec"]), (200, &json!({"replicas": 3})));
+        assert_eq!(scaled.header("warning"), r#"299 - "unknown field \"spec.metadata\"""#);
+    }
 }
 
 #[tokio::test]

@@ -231,6 +231,10 @@ fn embedded_objects_are_well_formed() {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"managedFields": [{"operation": "Update", "fieldsType": "x"}]}}),
             "spec.t.metadata.managedFields[0].fieldsType",
         ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"creationTimestamp": ""}}),
+            "spec.t.metadata",
+        ),
     ];
     for (object, field) in faults {
         assert_eq!(errors(&schema, json!({ "t": object })), one(FieldReason::Invalid, field));

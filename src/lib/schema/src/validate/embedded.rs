@@ -1,6 +1,7 @@
 //! Checks of every embedded resource: kind, version and metadata.
 
 use super::path::Path;
+use super::types;
 use super::values::ErrorCollector;
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
@@ -21,7 +22,7 @@ pub(super) fn walk(
     match value {
         Value::Object(map) => {
             if schema.embedded {
-                check(collector, map, path);
+                check(collector, schema, map, path);
             }
             for (name, child) in map {
                 let below = if schema.properties.contains_key(&**name) {
@@ -39,7 +40,12 @@ pub(super) fn walk(
     }
 }
 
-pub(super) fn check(collector: &mut ErrorCollector<'_>, map: &Map, path: &Path<'_>) {
+pub(super) fn check(
+    collector: &mut ErrorCollector<'_>,
+    schema: &Schema,
+    map: &Map,
+    path: &Path<'_>,
+) {
     for field in ["apiVersion", "kind"] {
         let place = collector.bracketed(&path.field(field));
         let mut invalid =
@@ -60,8 +66,14 @@ pub(super) fn check(collector: &mut ErrorCollector<'_>, map: &Map, path: &Path<'
             Some(_) => invalid("must be a string"),
         }
     }
-    if let Some(Value::Object(metadata)) = map.get("metadata") {
-        metadata_of(collector, metadata, &path.field("metadata"));
+    let (given, path) = (map.get("metadata"), path.field("metadata"));
+    // Only an apply gets here with metadata that cannot be read.
+    let read =
+        given.zip(schema.child("metadata")).map(|(value, node)| types::check_at(node, value));
+    if let Some(Err(why)) = read {
+        collector.push(FieldError::invalid(collector.bracketed(&path), given, why));
+    } else if let Some(Value::Object(metadata)) = given {
+        metadata_of(collector, metadata, &path);
     }
 }
 

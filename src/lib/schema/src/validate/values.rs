@@ -331,7 +331,7 @@ impl<'a> ErrorCollector<'a> {
     fn object(&mut self, schema: &Schema, map: &Map, old: Option<&Map>, path: &Path<'_>) {
         self.matched += 1;
         if schema.embedded && self.embedded {
-            embedded::check(self, map, path);
+            embedded::check(self, schema, map, path);
         }
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_properties, map.len(), "properties", path);
