@@ -563,6 +563,7 @@ impl<'s> Checker<'s> {
                     Code::Constant(Value::Int(seconds)) => {
                         name == "timestamp" && time::from_seconds(*seconds).is_ok()
                     }
+                    Code::Constant(Value::Null) => false,
                     _ => true,
                 };
                 if !is_sound {

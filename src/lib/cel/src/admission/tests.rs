@@ -147,6 +147,13 @@ fn results_have_the_wanted_type() {
     for (source, wanted, expected) in cases {
         assert_eq!(compiler.compile(source, none, wanted).expect_err(source), expected);
     }
+    for (source, why) in [
+        ("duration(null) == duration('1s')", "1:10: invalid duration argument"),
+        ("timestamp(null) == timestamp(1)", "1:11: invalid timestamp argument"),
+    ] {
+        let found = compiler.compile(source, none, BOOL).expect_err(source);
+        assert!(found.starts_with(&format!("compilation failed: ERROR: <input>:{why}")), "{found}");
+    }
     let why = compiler.compile("params.a == 1", none, BOOL).expect_err("not declared");
     assert!(why.contains("undeclared reference to 'params'"), "{why}");
 }
