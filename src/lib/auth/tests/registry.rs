@@ -335,6 +335,7 @@ async fn reviews_and_tokens_are_served() {
         review.str(&["status", "user", "username"]),
         Some("system:serviceaccount:kube-system:job-controller")
     );
+    assert_eq!(owned(&review), json!({"f:spec": {"f:token": {}}}));
 
     let target = server.target("authorization.k8s.io", "subjectaccessreviews", ("", "", ""));
     let spec = json!({"user": "system:serviceaccount:kube-system:job-controller", "resourceAttributes": {"verb": "update", "group": "batch", "resource": "jobs"}});
@@ -357,6 +358,41 @@ async fn reviews_and_tokens_are_served() {
         .await
         .expect("answered");
     assert_eq!(review.list(&["status", "resourceRules"]).len(), 2);
+}
+
+#[tokio::test]
+async fn reviews_have_managed_fields() {
+    let server = RegistryFixture::new(1 << 24);
+    let authorizer: Arc<dyn Authorizer> = Arc::clone(&server.rbac) as Arc<dyn Authorizer>;
+    let bearer = Bearer::new(Vec::new(), Vec::new());
+    review::install(server.registry.catalog(), &authorizer, &server.rbac, &bearer);
+    let context = context(UserInfo { name: "alice".into(), ..UserInfo::default() });
+    let (access, identity) = ("authorization.k8s.io", "authentication.k8s.io");
+    let of_pods = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
+    let attributes = json!({"f:resourceAttributes": {".": {}, "f:resource": {}, "f:verb": {}}});
+    let local = json!({"user": "u", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "n"}});
+    let of_local = json!({"f:resourceAttributes": {".": {}, "f:namespace": {}, "f:resource": {}, "f:verb": {}}, "f:user": {}});
+    for (group, plural, namespace, spec, fields) in [
+        (access, "selfsubjectaccessreviews", "", of_pods, Some(attributes)),
+        (access, "localsubjectaccessreviews", "n", local, Some(of_local)),
+        (identity, "tokenreviews", "", json!({"token": "x"}), Some(json!({"f:token": {}}))),
+        // kube-apiserver answers these with new objects.
+        (access, "selfsubjectrulesreviews", "", json!({"namespace": "n"}), None),
+        (identity, "selfsubjectreviews", "", json!({}), None),
+    ] {
+        let target = server.target(group, plural, (namespace, "", ""));
+        let given = json!([{}]);
+        let body = json!({"metadata": {"managedFields": given}, "spec": spec});
+        let review = server.compute(&context, &target, body).await.expect("answered");
+        let managers: Vec<Value> = review
+            .list(&["metadata", "managedFields"])
+            .iter()
+            .map(|entry| json!([entry["manager"], entry["operation"], entry["fieldsV1"]["f:spec"]]))
+            .collect();
+        let expected: Vec<Value> =
+            fields.into_iter().map(|fields| json!(["test", "Update", fields])).collect();
+        assert_eq!(managers, expected, "{plural}");
+    }
 }
 
 #[tokio::test]

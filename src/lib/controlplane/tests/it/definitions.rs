@@ -121,6 +121,37 @@ async fn a_definition_is_served_when_its_create_is_answered() {
 }
 
 #[tokio::test]
+async fn schemas_are_stored_in_the_form_of_kube_apiserver() {
+    let server = Definitions::new().await;
+    let with = |property: Value| {
+        let mut definition = definition("forms.example.com", "forms", "Form");
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+            json!({"type": "object", "properties": {"a": property}});
+        definition
+    };
+    let answer = server
+        .0
+        .post(
+            DEFINITIONS,
+            &with(json!({"type": "array", "items": {"type": "string", "maxLength": "x"}})),
+        )
+        .await;
+    let misfit = "cannot unmarshal string into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.properties.items.maxLength of type int64";
+    assert!(answer.code == 400 && answer.text().contains(misfit), "{}", answer.text());
+    // Unknown keys, and known ones at their zero value.
+    let given = json!({
+        "type": "string", "description": "", "title": "", "pattern": "", "format": "",
+        "enum": [], "default": null, "example": null, "uniqueItems": false, "nullable": false,
+        "readOnly": true, "odd": 1, "minLength": 0, "x-kubernetes-validations": [],
+    });
+    let stored = server.create(&with(given)).await.json();
+    assert_eq!(
+        stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["a"],
+        json!({"type": "string", "minLength": 0})
+    );
+}
+
+#[tokio::test]
 async fn two_definitions_with_the_same_names_take_turns() {
     let server = Definitions::new().await;
     let group = "b.example.com";
