@@ -18,8 +18,37 @@ fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// All function names in the tree, Rust and Python.
-fn functions() -> BTreeSet<String> {
+/// Rust functions under a test attribute, and cases of the storage engines' suite.
+fn rust_tests(text: &str) -> Vec<String> {
+    let (mut names, mut is_test) = (Vec::new(), false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+        } else if !line.is_empty() && !line.starts_with("//") {
+            let rest = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+            let case = line.strip_prefix("ANY ").or(line.strip_prefix("LOCAL "));
+            let case = case.and_then(|case| Some(case.split_once("::")?.1));
+            names.extend(rest.filter(|_| is_test).or(case).map(name_at_start));
+            is_test = false;
+        }
+    }
+    names
+}
+
+fn name_at_start(text: &str) -> String {
+    let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    text.split(is_end).next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn only_functions_under_a_test_attribute_are_tests() {
+    let text = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(start_paused = true)]\n\
+                // Why.\nasync fn c() {}\n#[test]\nconst D: u8 = 1;\nfn e() {}\nANY reads::f 4096;";
+    assert_eq!(rust_tests(text), ["a", "c", "f"]);
+}
+
+/// All tests in the tree: Rust ones, and functions in Python.
+fn all_tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for directory in ["src", "tests"] {
@@ -28,18 +57,11 @@ fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let is_name = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
-        let keyword = if file.extension().is_some_and(|extension| extension == "py") {
-            "def "
+        if file.extension().is_some_and(|extension| extension == "py") {
+            names.extend(text.split("def ").skip(1).map(name_at_start));
         } else {
-            "fn "
-        };
-        names.extend(
-            text.split(keyword)
-                .skip(1)
-                .filter_map(|rest| rest.split(is_name).next())
-                .map(str::to_owned),
-        );
+            names.extend(rust_tests(&text));
+        }
     }
     names
 }
@@ -53,7 +75,7 @@ fn row_of(name: &str) -> Option<usize> {
 fn checked_rows(table: &str) -> BTreeMap<String, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join(table)).unwrap();
-    let functions = functions();
+    let tests_there = all_tests();
     let mut seen = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -66,7 +88,7 @@ fn checked_rows(table: &str) -> BTreeMap<String, BTreeSet<String>> {
             let exists = if name.contains('/') {
                 root.join(name).exists()
             } else {
-                functions.contains(name)
+                tests_there.contains(name)
             };
             assert!(exists, "row {row} names {name}, which does not exist");
         }
@@ -81,7 +103,7 @@ fn every_fault_has_a_row_and_its_tests_exist() {
     let rows = checked_rows("docs/faults.md");
     let wanted: BTreeSet<String> = (1..=ROWS).map(|row| row.to_string()).collect();
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), wanted, "every row once");
-    let unnamed: Vec<String> = functions()
+    let unnamed: Vec<String> = all_tests()
         .into_iter()
         .filter_map(|name| Some((row_of(&name)?.to_string(), name)))
         .filter(|(row, name)| !rows.get(row).is_some_and(|tests| tests.contains(name)))
