@@ -219,7 +219,13 @@ impl Action {
                             refuse(ResourceAction { path: &path, parts: &parts })
                                 .map(Refusal::Hostile)
                         });
-                        refusal = refusal.or(segments.has_empty.then_some(Refusal::Nowhere));
+                        // What follows `proxy` is the backend's path.
+                        let own = match parts.subresource.of(&path) {
+                            "proxy" => parts.subresource.end,
+                            _ => path.len(),
+                        };
+                        let is_nowhere = segments.empty_at.is_some_and(|at| at < own);
+                        refusal = refusal.or(is_nowhere.then_some(Refusal::Nowhere));
                         ActionTarget::Resource(parts)
                     }
                     Err(parts) => {
@@ -465,14 +471,14 @@ struct Segments {
     parts: [PathPart; MAX_PATH_PARTS],
     /// At most [`MAX_PATH_PARTS`].
     count: usize,
-    /// Whether `//` occurs between segments.
-    has_empty: bool,
+    /// Where `//` first occurs between segments.
+    empty_at: Option<usize>,
 }
 
 impl Segments {
     fn of(path: &str) -> Self {
         let mut segments =
-            Self { parts: [PathPart::default(); MAX_PATH_PARTS], count: 0, has_empty: false };
+            Self { parts: [PathPart::default(); MAX_PATH_PARTS], count: 0, empty_at: None };
         let trimmed = path.trim_matches('/');
         let mut start = path.len() - path.trim_start_matches('/').len();
         for segment in trimmed.split('/') {
@@ -481,7 +487,9 @@ impl Segments {
                 *part = PathPart { start, end };
                 segments.count += 1;
             }
-            segments.has_empty |= segment.is_empty();
+            if segment.is_empty() {
+                segments.empty_at.get_or_insert(start);
+            }
             start = end + 1;
         }
         segments

@@ -109,6 +109,20 @@ fn fault_40_hostile_paths_are_refused_before_authorization() {
 }
 
 #[test]
+fn the_path_below_a_proxy_is_the_backends() {
+    let is_nowhere = |path: &str| {
+        let action = parse("GET", &format!("/api/v1/namespaces/n/{path}"));
+        matches!(action.refusal(), Some(Refusal::Nowhere))
+    };
+    for path in ["services/s/proxy//a", "pods/p/proxy/a//b", "pods/p/proxy//"] {
+        assert!(!is_nowhere(path), "{path}");
+    }
+    for path in ["services//s/proxy/a", "services/s//proxy/a", "pods/p/log//a", "pods//proxy//a"] {
+        assert!(is_nowhere(path), "{path}");
+    }
+}
+
+#[test]
 fn fault_50_only_the_action_parses_the_query() {
     fn visit(directory: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(directory).unwrap() {
