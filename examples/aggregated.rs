@@ -2,14 +2,13 @@
 //! names it, and its clients see `halls` among their resources. Users come from the other server,
 //! which has authenticated and authorized them.
 //!
-//!     cargo run --example aggregated -- DIRECTORY CA_OF_THE_FRONT_PROXY NAME
+//!     cargo run --example aggregated -- DIRECTORY CA_OF_THE_FRONT_PROXY NAME ADDRESS
 
-use ferrokube_auth::{Access, Authorizer, Decision};
-use ferrokube_resource::native::{KindBody, NativeKind};
-use ferrokube_resource::{Bundle, Scope};
+use anyhow::Context;
+use ferrokube_server::auth::{Access, Authorizer, Decision};
+use ferrokube_server::resource::native::{KindBody, NativeKind};
+use ferrokube_server::resource::{Bundle, Scope};
 use ferrokube_server::{ControlPlane, FrontProxyConfig, ListenerConfig};
-use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 const HALLS: NativeKind =
@@ -36,10 +35,11 @@ impl Authorizer for FrontDecides {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let mut argument = || arguments.next().ok_or("usage: aggregated DIRECTORY CA NAME");
+    let mut argument = || arguments.next().context("usage: PROGRAM DIRECTORY CA NAME ADDRESS");
     let (directory, ca_file, name) = (argument()?, argument()?, argument()?);
+    let address = argument()?.parse()?;
     let server = ControlPlane::builder()
         .bundle(Bundle::new("stage").kind(HALLS).schemas(SCHEMAS))
         .front_proxies(FrontProxyConfig {
@@ -47,18 +47,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
             allowed_names: vec!["front-proxy-client".to_owned()],
             ..FrontProxyConfig::default()
         })
+        // Nobody else: no client certificates, no tokens.
+        .builtin_authenticators([])
         .anonymous(false)
         .authorizer(|_| Arc::new(FrontDecides))
         .data_dir(directory)
-        .listener(ListenerConfig {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            names: vec![name],
-            ..ListenerConfig::default()
-        })
+        .listener(ListenerConfig { address, names: vec![name], ..ListenerConfig::default() })
         .build()?
         .start()
         .await?;
-    println!("ready: {} kubeconfig {}", server.url(), server.kubeconfig().display());
+    println!("ready: {}", server.url());
     server.run_until_signal().await?;
     Ok(())
 }

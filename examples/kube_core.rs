@@ -3,13 +3,13 @@
 //!
 //!     cargo run --example kube_core -- DIRECTORY
 
+use anyhow::Context;
 use ferrokube_server::ControlPlane;
-use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1).ok_or("usage: kube_core DIRECTORY")?;
+async fn main() -> anyhow::Result<()> {
+    let directory = std::env::args().nth(1).context("usage: PROGRAM DIRECTORY")?;
     let server = ControlPlane::builder()
         .bundle(ferrokube_resources::bundle())
         .data_dir(directory)

@@ -4,17 +4,18 @@
 //!
 //!     cargo run --example kube_hyper_mini -- DIRECTORY
 
+use anyhow::Context;
 use ferrokube_client::Connection;
 use ferrokube_controllers::ControllerManager;
-use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME};
 use ferrokube_server::ControlPlane;
-use std::error::Error;
+use ferrokube_server::admission_steps::quota;
+use ferrokube_server::pki::{CONTROLLER_MANAGER, LEAF_LIFETIME};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::watch;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1).ok_or("usage: kube_hyper_mini DIRECTORY")?;
+async fn main() -> anyhow::Result<()> {
+    let directory = std::env::args().nth(1).context("usage: PROGRAM DIRECTORY")?;
     let mut server = ControlPlane::builder()
         .bundle(ferrokube_resources::bundle())
         .data_dir(directory)
@@ -28,7 +29,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let connection =
         Connection::from_parts(server.url(), pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?;
     let manager = ControllerManager::builder(connection)
-        .counted_as(ferrokube_admission::quota::names)
+        // Quotas have the names that admission counts by.
+        .counted_as(quota::names)
         // There is nothing to sign secrets of service accounts with here.
         .controllers(["*", "-serviceaccount-token-controller"])
         .build()?;

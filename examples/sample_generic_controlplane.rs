@@ -3,12 +3,12 @@
 //!
 //!     cargo run --example sample_generic_controlplane -- DIRECTORY
 
-use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
-use ferrokube_resource::native::{KindBody, NativeColumn, NativeKind};
-use ferrokube_resource::{Bundle, Change, Hooks, Printable, Scope, TableRow};
+use anyhow::Context;
 use ferrokube_server::ControlPlane;
-use std::error::Error;
+use ferrokube_server::apimachinery::document::{Document, Value};
+use ferrokube_server::apimachinery::field::FieldError;
+use ferrokube_server::resource::native::{KindBody, NativeColumn, NativeKind};
+use ferrokube_server::resource::{Bundle, Change, Hooks, Printable, Scope, TableRow};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ io.k8s.api.box.v1.TicketSpec\tseat\tinteger/int32\tyes\ta
 ";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1).ok_or("usage: sample_... DIRECTORY")?;
+async fn main() -> anyhow::Result<()> {
+    let directory = std::env::args().nth(1).context("usage: PROGRAM DIRECTORY")?;
     let generic = ferrokube_resources::bundle().only([
         "namespaces",
         "configmaps",

@@ -83,7 +83,8 @@ fn as_user(client: &Client, method: Method, path: &str) -> reqwest::RequestBuild
 async fn the_aggregated_example_serves_its_kind_through_the_first_server() {
     let mut front = Launch::new(FERROKUBE).role("all-in-one").start().unwrap();
     let proxy_ca = front.data_dir().join("pki/front-proxy-ca.crt").display().to_string();
-    let back = RunningProgram::example_with("aggregated", &[&proxy_ca, "halls.backs.svc"]);
+    let back =
+        RunningProgram::example_with("aggregated", &[&proxy_ca, "halls.backs.svc", "127.0.0.1:0"]);
     let address = back.url.trim_start_matches("https://");
     front.restart_with(&[&format!("--service-address=halls.backs={address}")]).unwrap();
     let ca = fs::read(back.kubeconfig.with_file_name("pki").join("ca.crt")).unwrap();
@@ -136,6 +137,8 @@ async fn the_aggregated_example_serves_its_kind_through_the_first_server() {
     let path = format!("{}/apis/stage.example.com/v1/halls", back.url);
     let answer = direct.get(path).header("X-Remote-User", "admin").send().await.unwrap();
     assert_eq!(answer.status(), 401);
+    let own = newest_kubectl().run(&back.kubeconfig, &["get", "halls"]);
+    assert!(!own.ok && own.stderr.contains("must be logged in"), "{}", own.stderr);
 }
 
 #[tokio::test]

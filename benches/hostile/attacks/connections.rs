@@ -56,6 +56,26 @@ pub(super) async fn handshakes(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
+/// TLS key updates; libraries accept a few between data.
+pub(super) async fn key_updates(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
+    at_once(16, |_| async {
+        let Ok(Wire { mut stream, .. }) = Wire::connect(&stage, WireProtocol::Http1).await else {
+            return tally.count("refused");
+        };
+        loop {
+            for _ in 0..20 {
+                if stream.get_mut().1.refresh_traffic_keys().is_err() {
+                    return tally.count("no TLS 1.3");
+                }
+            }
+            if stream.write_all(b"x").await.is_err() || stream.flush().await.is_err() {
+                return tally.count("cut");
+            }
+        }
+    })
+    .await;
+}
+
 /// Silent sockets from five addresses, kept open until the server closes them.
 pub(super) async fn silent_sockets(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(2000, |index| {

@@ -49,6 +49,11 @@ pub(crate) const ALL: &[Attack] = &[
         run: |s, t| Box::pin(connections::handshakes(s, t)),
     },
     Attack {
+        name: "key-update-flood",
+        what: "TLS key updates, one byte of a head after each twenty",
+        run: |s, t| Box::pin(connections::key_updates(s, t)),
+    },
+    Attack {
         name: "silent-sockets",
         what: "sockets from five addresses until no more are taken",
         run: |s, t| Box::pin(connections::silent_sockets(s, t)),
