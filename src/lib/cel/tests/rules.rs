@@ -338,6 +338,23 @@ fn defaults_must_satisfy_the_rules() {
 }
 
 #[test]
+fn a_broken_rule_is_reported_at_the_default_that_it_would_check() {
+    let node = json!({"type": "integer", "default": 1, "x-kubernetes-validations": [{"rule": "undefined"}]});
+    let fields = |spec| {
+        compile(&spec)
+            .map(drop)
+            .expect_err("broken")
+            .into_iter()
+            .map(|error| error.field)
+            .collect::<Vec<_>>()
+    };
+    let in_properties = fields(json!({"type": "object", "properties": {"n": node.clone()}}));
+    assert!(in_properties[0].ends_with("[n].default"), "{in_properties:?}");
+    let map = fields(json!({"type": "object", "additionalProperties": node}));
+    assert!(map[0].ends_with("additionalProperties.x-kubernetes-validations[0].rule"), "{map:?}");
+}
+
+#[test]
 fn optional_old_self() {
     let spec = json!({"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf.orValue(2)", "optionalOldSelf": true}]}}});
     let rules = compile(&spec).expect("compiles");

@@ -94,7 +94,7 @@ pub(super) fn compile(
     let root = compiler.node(
         schema,
         path,
-        &NodePosition { cardinality: Some(1), apart: None, root: true, depth: 0 },
+        &NodePosition { cardinality: Some(1), apart: None, root: true, in_map: false, depth: 0 },
     );
     if !compiler.of_defaults.is_empty() {
         // A schema whose defaults are invalid is not structural: no expression is compiled.
@@ -164,6 +164,8 @@ struct NodePosition<'a> {
     /// The outermost list above whose items have no old values.
     apart: Option<&'a str>,
     root: bool,
+    /// Below `additionalProperties`, where kube-apiserver does not check defaults.
+    in_map: bool,
     depth: usize,
 }
 
@@ -171,7 +173,13 @@ impl<'a> NodePosition<'a> {
     fn below(self, times: Option<u64>, list: Option<&'a str>) -> Self {
         let cardinality =
             self.cardinality.zip(times).map(|(outer, inner)| outer.saturating_mul(inner));
-        Self { cardinality, apart: self.apart.or(list), root: false, depth: self.depth + 1 }
+        Self {
+            cardinality,
+            apart: self.apart.or(list),
+            root: false,
+            in_map: self.in_map,
+            depth: self.depth + 1,
+        }
     }
 }
 
@@ -269,7 +277,7 @@ impl Compiler<'_> {
             branch.values = Some(self.node(
                 values.shared(),
                 &format!("{path}.additionalProperties"),
-                &at.below(times, None),
+                &NodePosition { in_map: true, ..at.below(times, None) },
             ))
             .filter(|below| !below.is_empty())
             .map(Box::new);
@@ -473,7 +481,7 @@ impl Compiler<'_> {
                 }
             });
         let program = program.map_err(|why| {
-            if schema.default.is_some() && self.of_defaults.len() < MAX_ERRORS {
+            if schema.default.is_some() && !at.in_map && self.of_defaults.len() < MAX_ERRORS {
                 let why = format!("rule compile error: {why}");
                 let field = format!("{}.default", node_of(stated.path));
                 self.of_defaults.push(FieldError::invalid(field, schema.kind.name(), why));
