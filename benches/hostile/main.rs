@@ -153,6 +153,7 @@ async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> an
         tokio::time::sleep(SETTLE).await;
         anyhow::ensure!(stage.is_alive().await, "the server does not answer after {}", attack.name);
         stage.clear().await?;
+        attacks::wait_for_room(&stage).await?;
     }
     let table = table(&outcomes, quiet_p99);
     println!("{table}");

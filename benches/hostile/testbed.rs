@@ -183,6 +183,14 @@ impl Testbed {
         ] {
             self.admin.delete(path).await?;
         }
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let listed = self.admin.get(definitions).await?;
+        for definition in listed.body["items"].as_array().into_iter().flatten() {
+            let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+            if name.ends_with(".bombs.example.com") {
+                self.admin.delete(&format!("{definitions}/{name}")).await?;
+            }
+        }
         Ok(())
     }
 

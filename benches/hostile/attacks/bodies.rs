@@ -5,6 +5,7 @@ use crate::testbed::{TENANT, TENANTS, Testbed};
 use crate::wire::{Wire, WireProtocol};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
 const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
@@ -82,6 +83,21 @@ pub(super) fn one_key_maps(bytes: usize) -> String {
 pub(super) async fn maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = one_key_maps(2_800_000);
     at_once(20, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes())).await;
+}
+
+/// Waits until a body like those of [`maps`] gets room: what an attack that has ended held of its
+/// callers' budgets would protect the victim from the next one.
+pub(crate) async fn wait_for_room(stage: &Testbed) -> anyhow::Result<()> {
+    let body = one_key_maps(1_400_000);
+    for _ in 0..30 {
+        let mut wire = Wire::connect(stage, WireProtocol::Http1).await?;
+        let sent = wire.send("POST", CONFIG_MAPS, TENANT, JSON, body.as_bytes()).await?;
+        if sent.0 != 429 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    anyhow::bail!("a tenant's budget is still used up after its requests have ended")
 }
 
 /// Likewise, in a kind that accepts it.

@@ -7,6 +7,8 @@ mod frames;
 mod readers;
 mod tenants;
 
+pub(crate) use bodies::wait_for_room;
+
 use crate::testbed::Testbed;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,8 +2,9 @@
 //! granted the least.
 //!
 //! A computation cannot be interrupted, so some slots are spare: only a caller without a running
-//! computation gets one. It never waits for another caller's long computation, and the threads
-//! share the cores.
+//! computation, and without very long ones lately, gets one. It never waits for another caller's
+//! long computation, and the threads share the cores. Very long computations hold much memory: few
+//! run at a time.
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
@@ -17,6 +18,8 @@ use tokio::sync::oneshot;
 /// Microseconds of processor time charged for a computation until it is known.
 const ASSUMED_MICROS: u64 = 200;
 
+/// A caller whose longest recent computation took longer gets no spare slot.
+const SPARE_MICROS: u64 = 10_000;
 /// A computation that took longer is remembered,
 const LONG_MICROS: u64 = 4_000;
 /// for this time after it ended.
@@ -261,9 +264,8 @@ impl SlotState {
     /// Grants slots to computations that gave way.
     fn resume(&mut self) {
         while let Some((number, _)) = self.resuming.front() {
-            let is_idle = self.callers.get(number).is_none_or(|caller| caller.running == 0);
             let is_spare = self.free == 0;
-            if is_spare && (self.spare == 0 || !is_idle) {
+            if is_spare && (self.spare == 0 || !self.may_have_spare(*number, Instant::now())) {
                 return;
             }
             let Some((number, granted)) = self.resuming.pop_front() else { return };
@@ -293,6 +295,11 @@ impl SlotState {
         })
     }
 
+    fn may_have_spare(&self, number: u64, now: Instant) -> bool {
+        self.callers.get(&number).is_none_or(|caller| caller.running == 0)
+            && self.longest(number, now) <= SPARE_MICROS
+    }
+
     /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
     fn next(&self) -> Option<(u64, u64, bool)> {
         if self.free > 0 {
@@ -304,10 +311,9 @@ impl SlotState {
         if self.spare == 0 {
             return None;
         }
-        // Few callers compute at once, so few are skipped.
-        let idle = self.queue.iter().find(|(_, _, caller)| {
-            self.callers.get(caller).is_some_and(|caller| caller.running == 0)
-        });
+        let now = Instant::now();
+        let mut first = self.queue.iter().take(MAX_LONG);
+        let idle = first.find(|(_, _, caller)| self.may_have_spare(*caller, now));
         idle.map(|(granted_micros, _, caller)| (*granted_micros, *caller, true))
     }
 }
@@ -565,6 +571,34 @@ mod tests {
         assert_eq!(state.shorter_waiter(4, 20_000), Some(2), "it is as long by now");
         state.remember(2, LONG_MICROS);
         assert_eq!(state.longest(2, Instant::now()), 4_375, "older ones count less");
+    }
+
+    #[test]
+    fn fault_34_callers_of_very_long_computations_get_no_spare_slot() {
+        let slots = Slots::new(1, 1);
+        for (caller, micros) in [(1, SPARE_MICROS + 1), (2, SPARE_MICROS + 1), (3, SPARE_MICROS)] {
+            slots.lock().remember(caller, micros);
+        }
+        let mut waiting = [1, 2, 3].map(|caller| slots.wait(caller));
+        let first = take(&mut waiting[0]).expect("it is free");
+        assert!(take(&mut waiting[1]).is_none(), "only a spare one is left");
+        let third = take(&mut waiting[2]).expect("a spare one");
+        // What gave way is resumed in no spare slot, either.
+        std::thread::scope(|scope| {
+            let mut short = slots.wait(4);
+            let first = scope.spawn(move || first.give_way(Duration::from_secs(60)));
+            let passed_on = loop {
+                if let Some(slot) = take(&mut short) {
+                    break slot;
+                }
+                std::thread::yield_now();
+            };
+            drop(third);
+            assert!(slots.lock().spare == 1 && slots.lock().resuming.len() == 1);
+            drop(passed_on);
+            assert!(first.join().expect("no panic").is_some());
+        });
+        assert!(take(&mut waiting[1]).is_some());
     }
 
     #[test]
