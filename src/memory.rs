@@ -40,8 +40,8 @@ pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
 }
 
-/// A thread that is no worker and has nothing to do ends after this. Until then it holds what it
-/// has freed, and nobody else can use that: some megabytes if it has computed on large objects.
+/// Idle time after which a blocking thread exits. Until then its allocator cache keeps memory that
+/// no other thread can use: some megabytes after computations on large objects.
 pub(crate) const IDLE_THREAD: Duration = Duration::from_secs(1);
 
 thread_local! {

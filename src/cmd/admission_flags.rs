@@ -43,7 +43,7 @@ impl AdmissionFlags {
             .filter(|name| offered().any(|known| known == *name) && *name != EVENT_RATE_LIMIT)
     }
 
-    /// Refuses what is both on and off, in kube-apiserver's words.
+    /// Rejects plug-ins that are both enabled and disabled, with kube-apiserver's message.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let both: Vec<&str> = self
             .enable

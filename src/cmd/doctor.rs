@@ -1,4 +1,4 @@
-//! `ferrokube doctor`: checks an installation with the flags of its server, and says what to do.
+//! `ferrokube doctor`: checks an installation, given its server's flags, and suggests fixes.
 
 use super::certs::{print, table};
 use super::flags::{KubeApiserverFlags, ServerFlags};
@@ -227,7 +227,7 @@ fn expiring(certificate: &FoundCertificate, data_dir: &Path, now: SystemTime) ->
     }
 }
 
-/// What other processes say: the server, and etcd.
+/// Checks that query other processes: the server, and etcd.
 fn others(flags: &DoctorFlags, data_dir: &Path, is_running: bool) -> Vec<Finding> {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const PLACES: &[(&str, &str)] =
     &[("/customresourcedefinitions/", "/apiextensions.k8s.io/customresourcedefinitions/")];
 
-/// File of the data directory with what was seen of etcd.
+/// File in the data directory that records etcd's cluster id and revision.
 const REMEMBERED: &str = "etcd-revision";
 
 /// Form of the values in etcd.

@@ -149,7 +149,7 @@ impl KubeletFlags {
         }
     }
 
-    /// The file and the flags over it; and what is doubtful in the file.
+    /// The configuration from file and flags, and the file's warnings.
     fn read_config(&self) -> anyhow::Result<(KubeletConfig, Vec<String>)> {
         let mut file = KubeletConfigFile::default();
         if let Some(path) = &self.config {
@@ -240,7 +240,7 @@ async fn work(
     config: KubeletConfig,
     mut identity: NodeIdentity,
 ) -> anyhow::Result<ExitCode> {
-    // What is in it is of pods, and of no other user.
+    // It contains files of pods, which no other user may read.
     let mut root = std::fs::DirBuilder::new();
     root.recursive(true)
         .mode(0o750)

@@ -63,7 +63,7 @@ fn end(text: &str) -> Result<MigrationEnd, String> {
     Ok(MigrationEnd::Etcd(members.collect()))
 }
 
-/// Migrates, and prints what was done.
+/// Migrates, and prints a summary.
 pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
     let media_type = flags.storage_media_type.into();
     let codec = ferrokube_server::value_codec(&flags.profile.bundles(), media_type)?;

@@ -36,7 +36,7 @@ pub(crate) struct Inputs {
     pub(super) admission: AdmissionInputs,
 }
 
-/// What `--admission-control-config-file` says.
+/// The parsed `--admission-control-config-file`.
 pub(super) struct AdmissionInputs {
     pub(super) config: AdmissionConfig,
     /// For the webhooks of each kind.

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A server's command line, and what was read for it first.
+/// A server's command line, and the inputs read before it starts.
 pub(crate) struct ServerSetup<'a> {
     pub(crate) flags: &'a ServerFlags,
     pub(crate) kube_apiserver: &'a KubeApiserverFlags,

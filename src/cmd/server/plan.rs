@@ -82,7 +82,7 @@ pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
     if flags.trace_ui.enabled { with_trace_page(setup, builder) } else { builder }
 }
 
-/// Completes a builder with what is in the data directory.
+/// Completes a builder with the contents of the data directory.
 pub(super) fn in_directory(
     builder: ControlPlaneBuilder,
     setup: &ServerSetup<'_>,

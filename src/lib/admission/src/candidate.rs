@@ -1,4 +1,4 @@
-//! A write that webhooks and policies may match. What several of them need is found once.
+//! A write that webhooks and policies may match, with lazily computed data that they share.
 
 use crate::request::kind_of;
 use ferrokube_apimachinery::document::Document;
@@ -49,7 +49,7 @@ impl<'a> CandidateWrite<'a> {
         self.namespace.get_or_init(read).as_ref()
     }
 
-    /// Decodes what a step made of the object, in a version of it.
+    /// Decodes an object changed by a step, in the given version.
     ///
     /// # Errors
     /// Why it is malformed.

@@ -41,7 +41,7 @@ struct EventLimit {
     buckets: Mutex<Buckets>,
 }
 
-/// What the writes with one bucket have in common.
+/// What the writes that share a bucket have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitKey {
     Server,

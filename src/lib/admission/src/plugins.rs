@@ -53,9 +53,8 @@ const fn absent(name: &'static str) -> Plugin {
     Plugin { name, availability: Availability::Absent }
 }
 
-/// Those of kube-apiserver 1.36, in its order, and any that only this server has. Of the policies
-/// and webhooks, which run outside the turn, only quota follows: what it counts must not be
-/// rejected later.
+/// kube-apiserver 1.36's plug-ins in its order, and any that only this server has. Only quota runs
+/// after the policies and webhooks, since a counted write must not be rejected later.
 pub const PLUGINS: &[Plugin] = &[
     storage("RBACEscalation"),
     storage("PolicyReaders"),

@@ -256,7 +256,7 @@ impl RemoteStep for ValidatingPolicies {
     }
 }
 
-/// What a policy is evaluated on, without the objects.
+/// The input of a policy's evaluation, without the objects.
 struct PolicySubject {
     namespace: Option<Document>,
     request: Document,

@@ -1,5 +1,4 @@
-//! Steps that run outside of the key's turn: webhooks, and policies, which take their turn among
-//! them.
+//! Steps that run outside the key's turn: webhooks, and the policies ordered among them.
 
 use crate::objects::Room;
 use ferrokube_apimachinery::document::Document;
@@ -37,8 +36,8 @@ pub trait RemoteStep: Send + Sync {
     }
 }
 
-/// An object on its way through the mutating steps. If one of them changes it, they all run a
-/// second time, in which a step repeats what asked for that.
+/// An object passing through the mutating steps. If any step changes it, all run a second round, in
+/// which a step repeats the webhooks or policies that require reinvocation.
 #[derive(Debug, Default)]
 pub struct Mutation {
     /// `None` for a delete.
@@ -52,7 +51,7 @@ pub struct Mutation {
     pub(crate) room: Room,
 }
 
-/// What a step did in the first round, by ids of its webhooks or policies.
+/// A step's memory of the first round, by ids of its webhooks or policies.
 #[derive(Debug, Default)]
 struct StepMemory {
     /// Ran, and are to run again after a change.
@@ -95,7 +94,7 @@ impl Mutation {
         }
     }
 
-    /// All that is repeatable runs again, also what changed the object itself.
+    /// Marks everything repeatable as due, including the webhook or policy that changed the object.
     pub fn repeat_all(&mut self, step: &'static str) {
         self.memories.entry(step).or_default().require();
         self.is_needed = true;

@@ -5,7 +5,7 @@ use crate::matching::items;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_registry::Operation;
 
-/// Matches what is in its scope if each list has the request's value, or `*`.
+/// Matches requests in its scope if each list contains the request's value or `*`.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRule {
     operations: Vec<String>,

@@ -9,7 +9,7 @@ const SHORT: u64 = 10_000;
 /// At least, for each evaluation.
 const EACH: u64 = 100;
 
-/// What the evaluations of a request may still cost on its worker.
+/// The remaining cost that a request's evaluations may spend on its worker.
 #[derive(Debug)]
 pub(crate) struct WorkerBudget(u64);
 

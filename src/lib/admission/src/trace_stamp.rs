@@ -87,8 +87,7 @@ impl StampedWrite<'_> {
         if stamped { self.give(stored, object) } else { StampResult { ids: None, family: stored } }
     }
 
-    /// Whether the write gets ids: not for status, heartbeats (leases), events and what is not
-    /// stored.
+    /// Whether the write gets ids: not status updates, Leases, Events and unstored objects.
     fn is_stamped(&self) -> bool {
         if self.user == SERVER && self.trace.initial.is_none() {
             return false;

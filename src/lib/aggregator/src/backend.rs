@@ -27,8 +27,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Requests at a time to one service, watches and tunnels included. Shared fairly among callers:
-/// what runs long is called back for those with less.
+/// Max concurrent requests to one service, including watches and tunnels. Shared fairly:
+/// long-running ones are revoked for callers with fewer.
 const MAX_REQUESTS: usize = 512;
 /// Waiting requests.
 const QUEUE: QueueLimit = QueueLimit { per_caller: 16, total: 256 };
@@ -219,7 +219,7 @@ impl Backend {
     /// GET as the aggregator itself, with a bounded body.
     ///
     /// # Errors
-    /// What is known of the reason, without addresses.
+    /// The reason, without addresses.
     pub(crate) async fn fetch(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! What aggregated servers serve, collected in the background: discovery never waits for them.
+//! Discovery of aggregated servers, collected in the background so that requests never wait for it.
 
 use crate::backend::Backend;
 use crate::service::text;
@@ -45,7 +45,7 @@ pub struct AggregatedVersion {
     pub openapi: Option<String>,
 }
 
-/// What a server last said about a group version.
+/// A server's last discovery of a group version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) is_current: bool,

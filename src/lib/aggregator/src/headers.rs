@@ -53,7 +53,7 @@ fn value(text: &str) -> Result<HeaderValue, UnwritableHeader> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| UnwritableHeader)
 }
 
-/// Percent signs, and what cannot stand in a header's name.
+/// Escapes percent signs, and characters that are invalid in header names.
 fn escaped(key: &str) -> String {
     let mut out = String::with_capacity(key.len());
     for byte in key.bytes() {

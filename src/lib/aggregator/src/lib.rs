@@ -1,8 +1,8 @@
 //! Aggregation: group versions that other API servers serve, behind ours.
 //!
-//! APIServices say who serves a group version. Requests for one with a service are forwarded to it
-//! after our own filters: its server gets the user by a front proxy's headers. Loops register what
-//! this server serves itself, check whether the others are available, and collect what they serve.
+//! APIServices define who serves a group version. Requests for one with a service are forwarded to
+//! it after our own filters, with the user in front-proxy headers. Loops register the local group
+//! versions, check the availability of others, and collect their discovery.
 //!
 //! Must never know HTTP routing, authentication or admission. Start reading at [`Aggregator`], then
 //! `backend`.

@@ -123,7 +123,7 @@ impl Registration {
         })
     }
 
-    /// Writes what is missing at the start.
+    /// Creates missing APIServices at startup.
     ///
     /// # Errors
     /// A write failed.

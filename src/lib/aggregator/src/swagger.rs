@@ -1,7 +1,7 @@
 //! OpenAPI v2 documents of aggregated servers: restricted to a group version, and merged into ours.
 //!
-//! kube-aggregator's rules: what is there first wins. A path that exists is dropped, with the
-//! definitions that only it uses; a definition or parameter with the name of a different one is
+//! kube-aggregator's rules: the first document wins. An existing path is dropped, with the
+//! definitions used only by it; a definition or parameter with the name of a different one is
 //! renamed (`_v2`, `_v3`, ..); equal definitions become one with the kinds of both.
 
 mod types;
@@ -25,8 +25,8 @@ struct Swagger {
     parameters: Map,
 }
 
-/// A server's document without what does not belong to its group version; `None` if nothing is
-/// left, or clients could not read it.
+/// A server's document restricted to its group version; `None` if nothing is left, or clients could
+/// not read it.
 pub(crate) fn restricted(document: &[u8], group: &str, version: &str) -> Option<Vec<u8>> {
     if group.is_empty() {
         return None;

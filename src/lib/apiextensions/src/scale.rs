@@ -262,7 +262,7 @@ impl ComputedResource for CustomScale {
             )));
         }
         if wanted < 0 && !keeps(&target.served.version().schema, &paths.wanted) {
-            // Validation does not see what is pruned.
+            // Pruned fields are not validated.
             let definition = &target.served.definition;
             let error = not_negative(dotted(&paths.wanted), wanted);
             return Err(Failure::invalid(

@@ -18,7 +18,7 @@ const WAITING: usize = 512 * 64;
 const TOKENS: usize = 2 * TOKEN;
 /// Two tokens and a string of the scanner, while its queue grows.
 const TOKEN: usize = 330;
-/// Bound of what YAML aliases copy, see `yaml`.
+/// Bound on the bytes copied by YAML aliases, see `yaml`.
 const ALIASES: usize = 100_000 * FIELD;
 /// Memory bound of reading one body. A JSON body that would exceed it is not read; readers of other
 /// formats stop there.

@@ -33,7 +33,7 @@ pub fn counted<T>(run: impl FnOnce() -> T) -> (T, u64) {
     }
 }
 
-/// What long computations call now and then: set once by whoever shares the processor among them.
+/// Callback that long computations call regularly. Set once, by the owner of CPU scheduling.
 static BREATHER: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
 thread_local! {
@@ -79,7 +79,7 @@ pub fn breathe_now() {
     }
 }
 
-/// Runs what others on other threads may wait for.
+/// Runs a computation that other threads may wait for.
 pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
     struct Reset(bool);
     impl Drop for Reset {

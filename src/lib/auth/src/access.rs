@@ -179,7 +179,8 @@ pub(crate) fn aggregate(errors: &[String]) -> String {
 /// Resolves when an authorizer has caught up.
 pub type CatchUp<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What a decision is about. It waits for changes of these rights, and of the cluster's.
+/// The rights that a decision depends on. It waits for pending changes to these and to cluster-wide
+/// rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsScope<'a> {
     /// One namespace; if empty, the cluster alone.

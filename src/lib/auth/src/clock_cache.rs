@@ -1,8 +1,8 @@
 //! A map of bounded size that evicts one entry at a time: one that was not read since the hand of
 //! the clock last passed it.
 //!
-//! Clearing the whole map instead would let one caller with many names (tokens, certificates) make
-//! everybody pay again for what was known of them.
+//! Clearing the whole map instead would let one caller with many keys (tokens, certificates) evict
+//! the entries of all others.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

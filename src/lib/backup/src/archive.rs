@@ -1,4 +1,4 @@
-//! A backup in a single file: blocks, the point, and the point's place.
+//! A backup in a single file: blocks, the point, and a footer that locates the point.
 
 use crate::blocks::{BlockHash, BlockRef, BlockSource, BlockTarget};
 use crate::error::{BackupError, io_error};
@@ -27,7 +27,7 @@ pub(crate) struct NewArchive {
 }
 
 impl Drop for NewArchive {
-    /// Returns the space of one that failed.
+    /// Removes an unfinished archive.
     fn drop(&mut self) {
         if !self.is_finished {
             // What is left is named as temporary.
@@ -105,7 +105,7 @@ impl BackupArchive {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Refuses a path of something that a new backup must not replace: neither a backup nor empty.
+    /// Refuses to replace a file that is neither a backup nor empty.
     pub(crate) fn check_replaced(io: &Arc<dyn Io>, path: &Path) -> Result<(), BackupError> {
         let file = match io.open_to_read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! Blocks: named by their hash, checked whenever they are read.
+//! Blocks, named by their hash and verified on every read.
 
 use crate::error::BackupError;
 use ferrokube_storage::journal::io::File;
@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Size of all blocks of a file but the last, in bytes. An incremental backup of a growing log
-/// rewrites half of it needlessly, on average.
+/// Bytes per block, except a file's last one. On average, half a block of a growing log is
+/// rewritten by each incremental backup.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
 /// SHA-256 of a block.
@@ -46,7 +46,7 @@ impl fmt::Display for BlockHash {
 pub(crate) struct BlockRef {
     pub(crate) hash: BlockHash,
     pub(crate) len: usize,
-    /// Where it is in an archive; 0 in a directory.
+    /// Offset in an archive; 0 in a directory.
     pub(crate) offset: u64,
 }
 
@@ -64,7 +64,8 @@ pub(crate) trait BlockSource: Send + Sync {
 
 /// Writes blocks by digest.
 pub(crate) trait BlockTarget {
-    /// Writes a block, unless it is there and whole. Returns its place and whether it was written.
+    /// Writes a block unless an intact copy exists. Returns its location and whether it was
+    /// written.
     fn put(&mut self, hash: BlockHash, bytes: &[u8]) -> Result<(BlockRef, bool), BackupError>;
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn load(source: &dyn BlockSource, block: &BlockRef) -> io::Result<Vec
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// Reports bytes done, and all bytes to do.
+/// Progress in bytes: done, and total.
 #[derive(Clone)]
 pub struct Progress(Arc<ProgressState>);
 
@@ -130,7 +131,7 @@ impl BlockFile {
         Self { source, blocks, len, last: Mutex::new(None), progress }
     }
 
-    /// Reads and checks all of it.
+    /// Reads and verifies the whole file.
     pub(crate) fn check(&self) -> io::Result<()> {
         self.blocks.iter().try_for_each(|block| {
             load(&*self.source, block)?;

@@ -32,7 +32,7 @@ impl BackupDirectory {
         self.path.join(POINTS)
     }
 
-    /// Makes it if needed, and keeps other processes from writing.
+    /// Creates the directory if needed, and locks it against other writers.
     pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, BackupError> {
         let (io, path) = (&self.io, &self.path);
         io.make_dir(path).map_err(io_error("make", path))?;
@@ -46,7 +46,7 @@ impl BackupDirectory {
             io.make_dir(&folder).map_err(io_error("make", &folder))?;
         }
         self.sync(path)?;
-        // Any of them may be new. Those that cannot be synced are not ours to create names in.
+        // Sync all ancestors, as any of them may be new. Those that cannot be synced are not ours.
         for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
             if io.sync_dir(above).is_err() {
                 break;
@@ -90,7 +90,7 @@ impl BackupDirectory {
         self.read(last)
     }
 
-    /// Makes blocks durable, before a point refers to them.
+    /// Syncs blocks before a point refers to them.
     pub(crate) fn settle(&self) -> Result<(), BackupError> {
         self.sync(&self.blocks())
     }
@@ -103,8 +103,8 @@ impl BackupDirectory {
         self.sync(&self.points())
     }
 
-    /// Removes all points but the last `keep`, and the blocks that the others do not need. Does
-    /// nothing if a point to keep cannot be read.
+    /// Removes all points but the last `keep`, and unreferenced blocks. Does nothing if a point to
+    /// keep cannot be read.
     pub(crate) fn prune(&self, keep: usize) -> Result<(), BackupError> {
         let names = self.names()?;
         let (old, kept) = names.split_at(names.len().saturating_sub(keep.max(1)));

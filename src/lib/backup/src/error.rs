@@ -4,7 +4,7 @@ use ferrokube_storage::OpenError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a backup could not be made, checked or restored. The last point of the backup is as it was.
+/// Why a backup could not be taken, verified or restored. The backup's last point is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A file system operation failed.
@@ -17,7 +17,7 @@ pub enum BackupError {
         /// Cause.
         source: io::Error,
     },
-    /// Something in the backup is not what was written.
+    /// The backup is damaged.
     #[error("the backup {path} is damaged: {what}")]
     Damaged {
         /// The backup, or its file.
@@ -25,16 +25,16 @@ pub enum BackupError {
         /// What is wrong.
         what: String,
     },
-    /// A directory with something else in it, or a file that is no backup.
+    /// A directory with other content, or a file that is not a backup.
     #[error("{0} is not a backup")]
     NotBackup(PathBuf),
     /// A directory without a finished point.
     #[error("{0} contains no finished backup")]
     NoPoint(PathBuf),
-    /// Another process works on it.
+    /// Another process is using it.
     #[error("{0} is in use by another process")]
     Busy(PathBuf),
-    /// The journal cannot be read, or a restored one not written.
+    /// The journal cannot be read, or the restored one cannot be written.
     #[error("cannot use the journal")]
     Journal(#[from] OpenError),
     /// A key of the target differs from the backup's.
@@ -43,10 +43,10 @@ pub enum BackupError {
     /// A key that a backup cannot name.
     #[error("cannot back up {0:?}: rename it, or back up without keys")]
     KeyName(String),
-    /// Keys and certificates that are none.
+    /// The keys and certificates exceed the size limit.
     #[error("the keys and certificates have {0} bytes, more than 16 MiB: back up without keys")]
     ManyKeys(u64),
-    /// More than a point can list.
+    /// More files or blocks than a point can list.
     #[error("the state is too large for a backup")]
     TooLarge,
     /// Revisions would go back.

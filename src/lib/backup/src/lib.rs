@@ -2,21 +2,20 @@
 //!
 //! Must never know objects, HTTP or flags. Start at [`take()`].
 //!
-//! A backup has points, each of which is complete: the journal's files at a moment, and the files of
-//! keys. A point lists its files as blocks, which are named by their hash, so a point costs only the
-//! blocks that no earlier one has. A backup is a directory, or a single file with one point:
+//! A backup consists of points. Each is a complete snapshot: the journal's files and the key files
+//! at one moment. A point lists its files as blocks named by their hash, so it costs only blocks
+//! that no earlier point has. A backup is a directory, or a single file with one point:
 //!
 //! - Directory: `blocks/HASH`, and `points/NUMBER` (`directory.rs`). A point is written after its
-//!   blocks are durable and have been read back and checked; then old points are removed, and blocks
-//!   that no point names. So whenever the process dies, the last point is whole.
-//! - File: the blocks, then the point, then its place (`archive.rs`). It appears under its name when
-//!   it is complete.
+//!   blocks are durable and verified; then old points and unreferenced blocks are removed. So the
+//!   last point is intact whenever the process dies.
+//! - File: the blocks, the point, then its location (`archive.rs`). It is renamed to its final name
+//!   when complete.
 //!
-//! A point holds every write that was acknowledged before [`take()`] began: the journal is its source,
-//! and a write is acknowledged after it is in the journal.
-//! What a restored store assigns next is above the wall clock's microseconds, hence above every
-//! revision that was shown before or after the backup; [`CheckedBackup`] refuses a clock that is
-//! behind.
+//! A point contains every write acknowledged before [`take()`] began, since writes are acknowledged
+//! only once in the journal. A restored store assigns revisions above the wall clock in
+//! microseconds, and thus above every revision returned before or after the backup;
+//! [`CheckedBackup`] rejects a clock that is behind.
 
 mod archive;
 mod blocks;

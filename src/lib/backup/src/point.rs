@@ -1,4 +1,4 @@
-//! Points: what a backup holds of one moment, as lines of text with a checksum.
+//! Points: the manifest of one snapshot, as lines of text with a checksum.
 
 use crate::blocks::{BLOCK_BYTES, BlockHash, BlockRef};
 use std::collections::HashSet;
@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 /// Folder of the journal in a point and in a data directory.
 pub(crate) const STORE: &str = "store";
 const TITLE: &str = "ferrokube backup, format 1";
-/// Largest encoded point: some million blocks.
+/// Max bytes of an encoded point: about a million blocks.
 pub(crate) const MAX_POINT_BYTES: u64 = 128 << 20;
-/// Most bytes of all keys and certificates, which a restore holds in memory.
+/// Max total bytes of keys and certificates, which a restore holds in memory.
 pub(crate) const MAX_KEYS_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct PointFile {
 }
 
 impl PointFile {
-    /// Whether it is the journal's; else it is a key or certificate.
+    /// Whether the file belongs to the journal; otherwise it is a key or certificate.
     pub(crate) fn is_journal(&self) -> bool {
         self.name.strip_prefix(STORE).is_some_and(|rest| rest.starts_with('/'))
     }
@@ -30,7 +30,7 @@ impl PointFile {
 /// A moment's journal and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// When the backup began, in milliseconds since 1970.
+    /// Start of the backup, in milliseconds since 1970.
     pub(crate) taken_ms: u64,
     /// Last revision of the journal.
     pub(crate) revision: u64,
@@ -48,7 +48,7 @@ pub struct PointInfo {
     pub files: usize,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Bytes that were written for it; 0 when it was only read.
+    /// Bytes written for it; 0 if it was only read.
     pub written: u64,
 }
 
@@ -71,7 +71,7 @@ impl Point {
         }
     }
 
-    /// The text, if [`Self::decode`] reads the same from it.
+    /// The encoded text, if it decodes to the same value.
     pub(crate) fn checked(&self) -> Option<String> {
         let text = self.encode();
         let is_small = text.len() as u64 <= MAX_POINT_BYTES;
@@ -136,7 +136,8 @@ fn parse_block(text: &str) -> Option<BlockRef> {
     words.next().is_none().then_some(BlockRef { hash, len, offset })
 }
 
-/// A folder and a name: a point cannot name anything outside of a data directory.
+/// Whether a name is a folder and a file name, so that a point cannot refer to anything outside a
+/// data directory.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()

@@ -1,4 +1,4 @@
-//! Checks and restores backups.
+//! Verifies and restores backups.
 
 use crate::archive::BackupArchive;
 use crate::blocks::{self, BlockFile, BlockSource, Progress};
@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 /// Source and target of a restore.
 pub struct RestoreTarget {
-    /// A data directory that no server uses.
+    /// A data directory that is not in use.
     pub directory: PathBuf,
-    /// Also keys and certificates.
+    /// Whether to restore keys and certificates.
     pub has_keys: bool,
 }
 
-/// Checks the last point of a backup: reads all of it.
+/// Verifies the last point of a backup by reading all of it.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -32,14 +32,14 @@ pub fn verify(
     CheckedBackup::open(io, place, progress).map(|backup| backup.info())
 }
 
-/// The last point of a backup, all of which was read and found to be whole.
+/// The last point of a backup, fully read and verified.
 pub struct CheckedBackup {
     io: Arc<dyn Io>,
     backup: OpenBackup,
 }
 
 impl CheckedBackup {
-    /// Reads all of it.
+    /// Reads and verifies the whole point.
     ///
     /// # Errors
     /// [`BackupError`].
@@ -53,13 +53,13 @@ impl CheckedBackup {
         Ok(Self { io: Arc::clone(io), backup })
     }
 
-    /// What it is.
+    /// Summary of the point.
     pub fn info(&self) -> PointInfo {
         self.backup.point.info(0)
     }
 
-    /// Whether it can be restored there: the clock is right, there is no journal, and keys that are
-    /// there are the same.
+    /// Checks that it can be restored there: the clock is not behind, there is no journal, and
+    /// existing keys are the same.
     ///
     /// # Errors
     /// [`BackupError::ClockBehind`], [`BackupError::Journal`], [`BackupError::OtherKey`],
@@ -80,11 +80,11 @@ impl CheckedBackup {
             .collect()
     }
 
-    /// Restores it into a data directory without a journal. May be repeated when it was
-    /// interrupted; until it has ended, no store opens the directory.
+    /// Restores it into a data directory without a journal. Can be repeated after an interruption;
+    /// until it completes, no store opens the directory.
     ///
     /// # Errors
-    /// [`BackupError`]; before anything is written if the directory has a journal.
+    /// [`BackupError`]; if the directory has a journal, before anything is written.
     pub fn restore(
         &self,
         target: &RestoreTarget,
@@ -159,7 +159,7 @@ impl OpenBackup {
     }
 }
 
-/// Those that are not there yet.
+/// Keys missing in the target.
 fn missing_keys<'a>(
     io: &dyn Io,
     keys: &'a [(PathBuf, Vec<u8>)],
@@ -182,7 +182,7 @@ fn missing_keys<'a>(
     Ok(missing)
 }
 
-/// Durable, readable by its owner only, whole or not there.
+/// Writes a key atomically and durably, readable by its owner only.
 fn write_key(io: &dyn Io, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     io.make_dir(folder)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Attempts to copy files that no merge replaces meanwhile.
+/// Max attempts to copy a consistent set of files while merges replace them.
 const ATTEMPTS: u32 = 10;
 
 /// A file of keys or certificates.
@@ -26,7 +26,7 @@ pub struct KeyFile {
 
 /// The journal and the key files to back up.
 pub struct BackupSource {
-    /// The journal's directory. A server may be writing it.
+    /// The journal's directory, possibly in use by a server.
     pub journal: PathBuf,
     /// Files that belong to it.
     pub keys: Vec<KeyFile>,
@@ -42,7 +42,7 @@ pub enum BackupPlace {
 }
 
 impl BackupPlace {
-    /// What is there decides; if nothing is, a name that ends in `.backup` is a file.
+    /// Determined by what exists; otherwise a name ending in `.backup` is a file.
     pub fn of(path: &Path) -> Self {
         let is_file = if path.exists() {
             path.is_file()
@@ -53,8 +53,8 @@ impl BackupPlace {
     }
 }
 
-/// Takes a backup. It holds everything that was acknowledged before the call. Of a directory's
-/// points the last `keep` are kept, at least the new one.
+/// Takes a backup of everything acknowledged before the call. In a directory, only the last `keep`
+/// points are kept, at least the new one.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -121,7 +121,7 @@ impl CopiedFiles {
     }
 }
 
-/// Copies everything, and checks the copies by reading them.
+/// Copies everything, and verifies the copies by reading them.
 fn copy(
     io: &Arc<dyn Io>,
     source: &BackupSource,
@@ -139,7 +139,7 @@ fn copy(
                 }
                 return Ok(CopiedFiles { files, revision, written });
             }
-            // A merge's spare file was written again while it was read.
+            // A file reused by a merge was rewritten while it was read.
             Err(_) if attempt < ATTEMPTS && journal.is_outdated(io) => {}
             Err(error) => return Err(error),
         }

@@ -45,7 +45,7 @@ pub struct ObjectTypes {
     pub params: Option<Type>,
 }
 
-/// What expressions of admission have beyond variables.
+/// Environment of admission expressions besides variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExpressionEnvironment {
     /// The fields of `variables`, in a policy.
@@ -94,8 +94,8 @@ impl AdmissionCompiler {
         Self { composed: Some(Arc::default()), ..Self::default() }
     }
 
-    /// For checking a policy against the types of objects that it may see. What it compiles may
-    /// not be evaluated.
+    /// A compiler for type-checking a policy against its objects. Its programs must not be
+    /// evaluated.
     pub fn checking(types: ObjectTypes) -> Self {
         Self { types, ..Self::composing() }
     }

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::document::json;
 use ferrokube_schema::Schema;
 use std::sync::{Arc, LazyLock};
 
-/// Fields of `device`. What an attribute or a capacity holds is not known before evaluation.
+/// Fields of `device`. Types of attributes and capacities are unknown before evaluation.
 static DEVICE: LazyLock<Arc<Schema>> = LazyLock::new(|| {
     let anything = json!({"x-kubernetes-preserve-unknown-fields": true});
     let of_domain = json!({"type": "object", "additionalProperties": anything});

@@ -305,7 +305,7 @@ impl Estimate {
         }
     }
 
-    /// A loop, as expanded from a macro. `kept` is what it collects in a list.
+    /// A loop, as expanded from a macro. `kept` are the items that it collects.
     pub(crate) fn run(
         kind: LoopKind,
         range: &Self,

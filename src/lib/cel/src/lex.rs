@@ -160,7 +160,7 @@ fn blank(mut rest: &str) -> &str {
     }
 }
 
-/// The longest token, or the length of what cannot become one.
+/// The longest token, or the length of the invalid input.
 fn next(rest: &str) -> Result<(Token, usize), usize> {
     work::count(1);
     let first = rest.chars().next().unwrap_or_default();

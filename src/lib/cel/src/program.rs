@@ -32,8 +32,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles an expression; `variables` are the names and types that it may use, `sizes` what is
-    /// known of the lengths of their values.
+    /// Compiles an expression. `variables` are the available names and types, `sizes` the known
+    /// bounds on their values' lengths.
     ///
     /// # Errors
     /// cel-go's message.

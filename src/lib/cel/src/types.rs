@@ -9,7 +9,7 @@ const MAX_DEPTH: usize = 250;
 /// The type name of `self` in errors; kube-apiserver appends a varying number.
 const SELF: &str = "selfType1";
 
-/// What the checker knows of an expression before evaluation.
+/// The static type of an expression.
 #[derive(Clone, Debug)]
 pub enum Type {
     /// Unknown before evaluation.
@@ -126,7 +126,7 @@ impl Type {
         Self::Message("Object".into())
     }
 
-    /// The type of a policy's variable: what cannot be declared is `dyn`.
+    /// The type of a policy's variable; undeclarable types become `dyn`.
     pub(crate) fn composed(self) -> Self {
         match self {
             Self::List(item) => Self::List(Arc::new((*item).clone().composed())),

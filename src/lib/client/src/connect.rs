@@ -20,9 +20,9 @@ use tower::{BoxError, ServiceBuilder};
 /// there.
 const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
 
-/// Until the head of a response: a little longer than API servers work on a request, so that a
-/// server that vanished (unplugged, paused) does not hold a worker for as long as TCP waits. What
-/// streams after it (a watch) has limits of its own.
+/// Timeout until the head of a response: slightly longer than API servers' request timeout, so that
+/// a vanished server (unplugged, paused) does not block a worker for TCP's timeout. Streams
+/// (watches) have their own limits.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Why a client cannot be created.

@@ -80,7 +80,7 @@ impl Discovered {
         for version in group.versions {
             let version_name = version.version.unwrap_or_default();
             if version.freshness.as_deref() == Some("Stale") {
-                // What is listed is outdated, and requests for it fail after retries.
+                // Stale entries are kept; requests for them fail after retries.
                 self.unavailable.push(format!("{name}/{version_name}"));
                 continue;
             }

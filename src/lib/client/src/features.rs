@@ -1,9 +1,9 @@
 //! Reports which values of feature gates a component uses (KEP-3920), and lets central features
 //! follow the API.
 //!
-//! Gates record what was asked from the first moment; reports begin once there is a client and the
-//! API is served, and are repeated when the server clears them. A value that another component of
-//! the same version has reported is not reported again, so writes do not grow with the cluster.
+//! Gates record their use from the start; reports begin once there is a client and the API is
+//! served, and are repeated when the server clears them. A value that another component of the same
+//! version has reported is not reported again, so writes do not grow with the cluster.
 
 use crate::outage::Outage;
 use ferrokube_features::Gates;
@@ -83,7 +83,7 @@ impl UseReports {
         self.known.insert(feature.metadata.name.clone().unwrap_or_default(), uses);
     }
 
-    /// What is due now, and when something will be.
+    /// The reports due now, and the time of the next ones.
     fn due(&mut self, gates: &Gates, now: Instant) -> (Vec<(String, UsedValue)>, Instant) {
         let version = gates.version().to_string();
         let mut due = Vec::new();

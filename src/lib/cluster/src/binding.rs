@@ -1,4 +1,4 @@
-//! `pods/binding`, and `bindings` before it: a pod gets its node, once.
+//! `pods/binding` and the older `bindings`: assign a pod to a node, once.
 
 use crate::{conditions, pod_target, success};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -11,7 +11,7 @@ use ferrokube_schema::Schema;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The handler of both; with the schema of their body.
+/// The handler of both, with the schema of their body.
 pub(crate) struct PodBinding(pub(crate) Arc<Schema>);
 
 impl ComputedResource for PodBinding {
@@ -37,7 +37,7 @@ async fn bind(call: ComputedCall<'_>, binding: &Document) -> Result<Document, Fa
     Ok(success())
 }
 
-/// kube-apiserver answers 500 here.
+/// kube-apiserver returns 500 here.
 fn check(binding: &Document) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let target = |field| binding.str(&["target", field]).unwrap_or_default();
@@ -57,7 +57,7 @@ fn check(binding: &Document) -> Result<(), Failure> {
     }
 }
 
-/// Gives the pod its node, with the labels and annotations of the binding.
+/// Sets the pod's node, and the labels and annotations of the binding.
 fn assign(pod: &mut Document, binding: &Document, now: SystemTime) -> Result<(), Failure> {
     let name = pod.name().to_owned();
     for (what, field) in [("UID", "uid"), ("ResourceVersion", "resourceVersion")] {

@@ -1,4 +1,4 @@
-//! Conditions in the status of objects that a subresource writes.
+//! Status conditions of objects written by subresources.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::time::rfc3339_seconds;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 const CONDITIONS: [&str; 2] = ["status", "conditions"];
 
-/// The status of a condition; empty if there is none of the type.
+/// The status of a condition; empty if absent.
 pub(crate) fn status<'a>(object: &'a Document, kind: &str) -> &'a str {
     find(object, kind).and_then(|found| found.get("status")?.as_str()).unwrap_or_default()
 }
@@ -20,7 +20,7 @@ fn is_of(condition: &Value, kind: &str) -> bool {
     condition.get("type").and_then(Value::as_str) == Some(kind)
 }
 
-/// Sets a condition. The time of its last transition stays unless its status changes.
+/// Sets a condition. `lastTransitionTime` changes only with the status.
 ///
 /// # Panics
 /// If the condition is not an object with a type.

@@ -1,4 +1,4 @@
-//! `pods/eviction`: deletes a pod if its disruption budget allows.
+//! `pods/eviction`: deletes a pod if its disruption budget allows it.
 
 use crate::{conditions, pod_target, success};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -13,17 +13,17 @@ use ferrokube_schema::Schema;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Attempts while the pod or its budget keeps changing.
+/// Max attempts while the pod or its budget keeps changing.
 const ATTEMPTS: usize = 20;
-/// Max disruptions of a budget that its controller has not confirmed.
+/// Max disruptions of a budget not yet processed by its controller.
 const MAX_DISRUPTED: usize = 2000;
-/// Delay before a client asks again, in seconds.
+/// Retry delay for clients, in seconds.
 const RETRY: u32 = 10;
 
 const ALLOWED: [&str; 2] = ["status", "disruptionsAllowed"];
 const BY_BUDGET: &str = "DisruptionAllowed";
 
-/// The handler; with the schema of its body.
+/// The handler, with the schema of its body.
 pub(crate) struct PodEviction(pub(crate) Arc<Schema>);
 
 impl ComputedResource for PodEviction {
@@ -47,10 +47,10 @@ struct Eviction<'a> {
     options: DeleteOptions,
 }
 
-/// What the budgets of a pod say about its eviction.
+/// A budget's decision about an eviction.
 enum BudgetVerdict {
     Allowed,
-    /// Not while the pod is healthy, which it was not: it must not change until it is deleted. The
+    /// Allowed because the pod is unhealthy, so it must not change before its deletion. The
     /// budget's name.
     Unhealthy(String),
 }
@@ -72,7 +72,7 @@ impl<'a> Eviction<'a> {
             if !is_exempt(&pod) {
                 break pod;
             }
-            // A pod that may still become healthy is deleted as it was read.
+            // Delete the pod at the revision read: it could become healthy.
             let fixed = !pod.is_terminating() && phase(&pod) == "Pending";
             match self.delete(&self.options_for(&pod, fixed)).await {
                 Ok(()) => return Ok(success()),
@@ -104,7 +104,8 @@ impl<'a> Eviction<'a> {
         Ok(pod.into_document(&target.served))
     }
 
-    /// The client's options; `fixed`: for this revision of the pod, unless they name one.
+    /// The client's options. With `fixed`, adds this revision of the pod as a precondition unless
+    /// they have one.
     fn options_for(&self, pod: &Document, fixed: bool) -> DeleteOptions {
         let mut options = self.options.clone();
         if fixed && options.resource_version.is_none() {
@@ -131,13 +132,13 @@ impl<'a> Eviction<'a> {
         registry.delete_admitted(context, &target, &options).await.map(drop)
     }
 
-    /// Takes the eviction from the pod's budget.
+    /// Charges the eviction to the pod's budget.
     async fn ask_budget(&self, pod: &Document) -> Result<BudgetVerdict, Failure> {
         let registry = self.call.registry;
         let Some(budgets) = Local::new(registry, "policy", "v1", "poddisruptionbudgets") else {
             return Ok(BudgetVerdict::Allowed);
         };
-        // Reads all budgets of the namespace.
+        // Lists all budgets of the namespace.
         leave_worker().await;
         let mut own = budgets.list(pod.namespace()).await?;
         own.retain(|budget| covers(budget, pod));
@@ -174,7 +175,7 @@ impl<'a> Eviction<'a> {
     }
 }
 
-/// The options of the delete: a dry run if the request or its body says so.
+/// The options of the delete, a dry run if the request or its body requests one.
 fn delete_options(request: &WriteOptions, eviction: &Document) -> Result<DeleteOptions, Failure> {
     let at = |path: &[&str]| eviction.get(&[&["deleteOptions"][..], path].concat());
     let text = |path: &[&str]| {
@@ -205,7 +206,7 @@ fn phase(pod: &Document) -> &str {
     pod.str(&["status", "phase"]).unwrap_or_default()
 }
 
-/// Pods whose deletion disrupts nothing, or nothing more.
+/// Whether the pod's deletion disrupts nothing.
 fn is_exempt(pod: &Document) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed" | "Pending") || pod.is_terminating()
 }
@@ -250,10 +251,11 @@ fn allows_unhealthy(budget: &Document) -> bool {
         || wanted > 0 && number(budget, "currentHealthy") >= wanted
 }
 
-/// Counts one eviction in the status of the budget.
+/// Records one eviction in the status of the budget.
 ///
 /// # Errors
-/// 429 if the budget allows none, or its controller has not seen it yet; 403 if it makes no sense.
+/// 429 if the budget allows none, or its controller has not processed it; 403 if it is
+/// inconsistent.
 fn spent(budget: &mut Document, pod: &str, now: SystemTime) -> Result<(), Failure> {
     let name = budget.name().to_owned();
     let generation = budget.get(&["metadata", "generation"]).and_then(Value::as_i64);

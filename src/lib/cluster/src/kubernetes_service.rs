@@ -1,9 +1,9 @@
-//! The Service `default/kubernetes` and its Endpoints: where clients in the cluster find the API
-//! servers. As kube-apiserver keeps them, and together with kube-apiservers on the same state.
+//! The Service `default/kubernetes` and its Endpoints, by which clients in the cluster find the API
+//! servers. Maintained as by kube-apiserver, and jointly with kube-apiservers on the same state.
 //!
-//! Each server renews a lease of its address (`ferrokube_registry::MasterLeases`); the addresses
-//! whose leases last are the endpoints. A server that dies leaves them within the lease's time, one
-//! that stops at once.
+//! Each server renews a lease of its address (`ferrokube_registry::MasterLeases`); addresses with a
+//! valid lease are the endpoints. A crashed server is removed when its lease expires, one that
+//! stops immediately.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -17,11 +17,11 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Between renewals.
+/// Renewal interval.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Duration of a lease.
 const TTL: Duration = Duration::from_secs(15);
-/// Limit of leaving at a stop.
+/// Timeout for removing the endpoint at shutdown.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Addresses of the API server.
@@ -29,15 +29,15 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct KubernetesService {
     /// `clusterIP` of the Service.
     pub service_address: IpAddr,
-    /// By which the cluster reaches this server; `None`: no endpoints are kept.
+    /// Address by which the cluster reaches this server; `None`: endpoints are not maintained.
     pub advertised: Option<IpAddr>,
     /// Port of this server.
     pub port: u16,
 }
 
 impl KubernetesService {
-    /// Makes the Service if it is missing, and removes an endpoint of this server from before it
-    /// started. What fails is logged: it is tried again, and must not prevent a start.
+    /// Creates a missing Service, and removes an endpoint left by an earlier run of this server.
+    /// Failures are logged: they are retried, and must not prevent startup.
     pub async fn prepare(&self, registry: &Registry) {
         let Some(keeper) = Keeper::new(registry, *self) else { return };
         if let Err(failure) = keeper.make_service().await {
@@ -51,7 +51,7 @@ impl KubernetesService {
         }
     }
 
-    /// Keeps Service and endpoints until `end`, then removes the own endpoint.
+    /// Maintains Service and endpoints until `end`, then removes this server's endpoint.
     pub async fn keep(self, registry: Registry, end: impl Future<Output = ()>) {
         let Some(keeper) = Keeper::new(&registry, self) else { return };
         let Some(address) = self.advertised else { return };
@@ -77,7 +77,7 @@ impl KubernetesService {
 }
 
 fn warn(failure: &Failure, step: &'static str) {
-    // Another server's write came first: the next round sees it.
+    // Another server wrote first; the next round reads its result.
     if failure.reason != Some(Reason::Conflict) {
         tracing::warn!(step, why = failure.message, "the Service kubernetes is not up to date");
     }
@@ -135,7 +135,7 @@ impl Keeper {
         self.make_service().await?;
         self.leases.renew(address, TTL).await?;
         let addresses = self.leases.addresses().await?;
-        // The own lease is there, so something is wrong.
+        // Our own lease is missing, so the list is not trustworthy.
         if addresses.is_empty() {
             let why = "no API server IP addresses were listed in storage, refusing to erase all endpoints for the kubernetes Service";
             return Err(Failure::internal(why));
@@ -143,7 +143,7 @@ impl Keeper {
         self.reconcile(addresses, false).await
     }
 
-    /// Removes the own lease and address. False if there was no lease.
+    /// Removes this server's lease and address. False if there was no lease.
     async fn leave(&self, address: IpAddr) -> Result<bool, Failure> {
         if !self.leases.remove(address).await? {
             return Ok(false);
@@ -179,7 +179,7 @@ impl Keeper {
         json!([{"name": "https", "port": self.service.port, "protocol": "TCP"}])
     }
 
-    /// The Endpoints with these addresses. Ports that are there stay, unless `resets_ports`: all
+    /// The Endpoints with these addresses. Existing ports are kept unless `resets_ports`: all
     /// servers must have the same.
     fn wanted_endpoints(
         &self,
@@ -216,14 +216,14 @@ impl Keeper {
         endpoints
     }
 
-    /// Keeps the EndpointSlice with the same content.
+    /// Maintains an EndpointSlice with the same content.
     async fn mirror(&self, endpoints: &Document) -> Result<(), Failure> {
         let wanted = slice_of(endpoints);
         let Some(stored) = self.slices.get(NAMESPACE, NAME).await? else {
             return unless_there(self.slices.create(NAMESPACE, wanted).await);
         };
         if stored.get(&["addressType"]) != wanted.get(&["addressType"]) {
-            // It cannot be changed.
+            // The address type is immutable.
             self.slices.delete(NAMESPACE, NAME, &DeleteOptions::default()).await?;
             return unless_there(self.slices.create(NAMESPACE, wanted).await);
         }
@@ -248,7 +248,7 @@ fn document(value: Value) -> Document {
     Document::from_value(value).expect("an object literal")
 }
 
-/// Another server may have made it.
+/// Another server may have created it.
 fn unless_there(made: Result<Document, Failure>) -> Result<(), Failure> {
     match made {
         Err(failure) if failure.reason == Some(Reason::AlreadyExists) => Ok(()),
@@ -265,7 +265,7 @@ fn same_addresses(subset: &Value, addresses: &[String]) -> bool {
     found.iter().map(Option::as_deref).eq(addresses.iter().map(|ip| Some(ip.as_str())))
 }
 
-/// The slice of Endpoints with one subset at most.
+/// The EndpointSlice of Endpoints with at most one subset.
 fn slice_of(endpoints: &Document) -> Document {
     let subset = endpoints.list(&["subsets"]).first();
     let items = |field: &str| {
@@ -294,8 +294,8 @@ fn slice_of(endpoints: &Document) -> Document {
     }))
 }
 
-/// The first address of a range like `10.0.0.0/24` that is not the range's own: kube-apiserver's
-/// choice for the Service. `None` if it is no range, or has no such address.
+/// The first usable address of a CIDR such as `10.0.0.0/24`, which is kube-apiserver's choice for
+/// the Service. `None` if the CIDR is invalid or has no such address.
 pub fn first_service_address(range: &str) -> Option<IpAddr> {
     let (base, length) = range.split_once('/')?;
     let length: u32 = length.parse().ok()?;

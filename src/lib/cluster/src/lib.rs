@@ -1,5 +1,5 @@
-//! What the server does for workloads besides storing them: their subresources that show or write
-//! another kind, or act on the object; and the Service of the API servers.
+//! Server-side behavior of workloads beyond storage: subresources that show or write another kind,
+//! or act on the object; and the Service of the API servers.
 //!
 //! Must never know controllers, the kubelet or sockets. Start reading at [`install`], and at
 //! [`KubernetesService`].
@@ -60,7 +60,7 @@ pub fn install(catalog: &Catalog, served: &Composition) {
     }
 }
 
-/// The pod that a subresource acts on, as the target of a write to `subresource`.
+/// The pod that a subresource acts on, as the target for writing `subresource`.
 ///
 /// # Errors
 /// 400 without a name.
@@ -77,7 +77,7 @@ fn pod_target(call: &ComputedCall<'_>, name: &str, subresource: &str) -> Result<
     })
 }
 
-/// What a subresource that returns no object answers.
+/// The response of a subresource that returns no object.
 fn success() -> Document {
     Document::from_value(json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,

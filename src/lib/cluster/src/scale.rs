@@ -1,4 +1,4 @@
-//! The `scale` subresource of controllers: their replicas, as another kind.
+//! The `scale` subresource: a controller's replicas as a Scale object.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
@@ -77,7 +77,7 @@ fn scale_of(object: &Document) -> Document {
     let actual = object.get(&["status", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
     scale.set(&["status", "replicas"], actual);
     let selector = match object.get(&["spec", "selector"]) {
-        // A plain map of labels.
+        // ReplicationControllers have a plain map of labels.
         Some(labels) if object.kind() == "ReplicationController" => {
             ferrokube_workloads::selector_text(&json!({"matchLabels": labels.clone()}))
         }

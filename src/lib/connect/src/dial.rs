@@ -13,17 +13,17 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// TCP and TLS together, for all addresses of a name.
+/// Timeout for TCP and TLS together, over all addresses of a name.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Addresses of a name that are tried.
+/// Max addresses tried per name.
 const MAX_ADDRESSES: usize = 4;
 
-/// Which addresses a host may have.
+/// Which addresses may be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedHosts {
-    /// Addresses of kubelets, which may run on this machine.
+    /// Those of kubelets, which may run on this machine.
     Kubelets,
-    /// Addresses that users of the API name.
+    /// Those that API users can choose.
     Others,
 }
 
@@ -39,16 +39,16 @@ impl AllowedHosts {
 /// Transport security of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
-    /// A kubelet: it gets this server's certificate.
+    /// TLS to a kubelet, with this server's client certificate.
     Kubelet,
-    /// A kubelet whose certificate is not verified, at the client's request.
+    /// TLS to a kubelet without verifying its certificate, at the client's request.
     UnverifiedKubelet,
-    /// Anybody, encrypted.
+    /// TLS without verification or client certificate.
     Encrypted,
     Plain,
 }
 
-/// A host and how it is reached.
+/// A host and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteEndpoint {
     pub(crate) host: String,
@@ -70,7 +70,7 @@ impl RemoteEndpoint {
         if self.security == Security::Plain { "http" } else { "https" }
     }
 
-    /// Addresses that may be connected to; none for a name that is not resolved.
+    /// The allowed addresses; empty for an unresolved name.
     async fn addresses(&self) -> Vec<SocketAddr> {
         let found: Vec<SocketAddr> = match self.host.parse::<IpAddr>() {
             Ok(address) => vec![(address, self.port).into()],

@@ -1,4 +1,4 @@
-//! The subresources that connect to something, and the options of a request as admission sees them.
+//! The connecting subresources, and the options of a request as admission sees them.
 
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::FieldError;
@@ -9,7 +9,7 @@ use ferrokube_resource::Definition;
 /// Destinations of connecting subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectKind {
-    /// A container's log; a read, which admission does not see.
+    /// A container's log: a read, which skips admission.
     Log,
     Exec,
     Attach,
@@ -20,7 +20,7 @@ pub(crate) enum ConnectKind {
 }
 
 impl ConnectKind {
-    /// The kind of a subresource; `None`: it is served otherwise.
+    /// The kind of a subresource; `None` if it does not connect.
     pub(crate) fn of(definition: &Definition, subresource: &str) -> Option<Self> {
         if !definition.group.is_empty() || !definition.dialect.is_bundled() {
             return None;
@@ -41,7 +41,7 @@ impl ConnectKind {
         matches!(self, Self::PodProxy | Self::NodeProxy | Self::ServiceProxy)
     }
 
-    /// Kind of its options, and their fields that a query sets.
+    /// The kind of its options, and the fields set from the query.
     fn options(self) -> (&'static str, &'static [(&'static str, OptionType)]) {
         use OptionType::{Flag, Number, Numbers, Text, Texts};
         const STREAMS: &[(&str, OptionType)] = &[
@@ -85,10 +85,10 @@ impl ConnectKind {
         }
     }
 
-    /// The options of a request; `path` is that below a proxy.
+    /// Parses the options of a request; `path` is the part below a proxy.
     ///
     /// # Errors
-    /// 400 for a number that is none.
+    /// 400 for an invalid number.
     pub(crate) fn read(self, path: &str, query: &str) -> Result<Document, Failure> {
         let (kind, fields) = self.options();
         let mut options = Map::new();
@@ -122,7 +122,7 @@ enum OptionType {
 }
 
 impl OptionType {
-    /// As Go converts queries; `None`: the default.
+    /// Converts a query value as Go does; `None`: the default.
     fn read(self, given: &[&str]) -> Result<Option<Value>, Failure> {
         let Some(first) = given.first() else { return Ok(None) };
         let number = |text: &str| {
@@ -148,7 +148,7 @@ impl OptionType {
 /// Checks the options of a log.
 ///
 /// # Errors
-/// 422, in kube-apiserver's words.
+/// 422, with kube-apiserver's messages.
 pub(crate) fn check_log(options: &Document, name: &str) -> Result<(), Failure> {
     let number = |field: &str| options.get(&[field]).and_then(Value::as_i64);
     let mut errors = Vec::new();

@@ -1,10 +1,10 @@
-//! Subresources that connect a client with something else: logs, `exec`, `attach` and
-//! `portforward` of pods at their node's kubelet, and the proxies of nodes, pods and services.
+//! Subresources that connect the client to another server: pod logs, `exec`, `attach` and
+//! `portforward` at the node's kubelet, and the proxies of nodes, pods and services.
 //!
-//! A request was authenticated and authorized before; here its options pass admission (CONNECT),
-//! its object says where it goes, and `relay` carries it. Addresses are what users wrote: those of
-//! this machine and of links are never connected to, redirects never followed, and only kubelets
-//! get this server's certificate, whose user may do nothing but reach kubelets.
+//! Requests arrive authenticated and authorized. Here their options pass admission (CONNECT), the
+//! object determines the destination, and `relay` forwards them. Users control the addresses, so
+//! loopback and link-local ones are never connected to, redirects are not followed, and only
+//! kubelets get this server's client certificate, whose user has no other rights.
 //!
 //! Must never know HTTP routing or authentication. Start reading at [`Connections::connect`].
 
@@ -41,36 +41,36 @@ use std::time::Duration;
 use tokio::sync::watch;
 use translate::{TranslatedCall, Translation, translated};
 
-/// Connections at a time. Shared fairly among callers: the oldest of those with most are ended for
-/// those with less.
+/// Max concurrent connections, shared fairly: the oldest ones of the largest holder are closed for
+/// callers with fewer.
 const MAX_CONNECTIONS: usize = 512;
-/// Waiting requests.
+/// Max waiting requests.
 const QUEUE: QueueLimit = QueueLimit { per_caller: 16, total: 256 };
-/// Max wait for a place.
+/// Max wait for a connection permit.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a kubelet's error that are read.
+/// Max bytes read of a kubelet's error.
 const ERROR_BYTES: usize = 50_000;
 
-/// The types of node addresses, the preferred one first: those that need no resolution of names,
-/// which kube-apiserver tries first.
+/// Types of node addresses in order of preference: those that need no name resolution first, as in
+/// kube-apiserver.
 pub const ADDRESS_TYPES: [&str; 5] =
     ["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"];
 
-/// Whose serving certificates kubelets may have.
+/// Which serving certificates of kubelets are accepted.
 #[derive(Clone, Debug, Default)]
 pub enum KubeletTrust {
-    /// Anybody's: kube-apiserver's default, as kubelets make their own.
+    /// Any: kube-apiserver's default, as kubelets use self-signed ones.
     #[default]
     Any,
-    /// Those that this accepts.
+    /// Those accepted by the verifier.
     Authorities(Arc<dyn ServerCertVerifier>),
 }
 
 impl KubeletTrust {
-    /// Certificates that the CAs of a PEM bundle have signed.
+    /// Accepts certificates issued by the CAs in a PEM bundle.
     ///
     /// # Errors
-    /// It has no usable certificates.
+    /// The bundle has no usable certificate.
     pub fn authorities(pem: &[u8]) -> Result<Self, String> {
         ferrokube_webhook::bundle_verifier(pem).map(Self::Authorities)
     }
@@ -79,7 +79,7 @@ impl KubeletTrust {
 /// Settings of connections.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectSettings {
-    /// By which kubelets recognize this server.
+    /// The client certificate for kubelets.
     pub identity: ClientIdentity,
     /// Which serving certificates are accepted.
     pub trust: KubeletTrust,
@@ -96,7 +96,7 @@ pub struct Connections {
     ended: watch::Sender<bool>,
 }
 
-/// A request that was authorized.
+/// An authorized request.
 pub struct ConnectCall<'a> {
     /// What is stored.
     pub registry: &'a Registry,
@@ -108,17 +108,17 @@ pub struct ConnectCall<'a> {
     pub method: Method,
     /// The decoded path that was authorized.
     pub path: &'a str,
-    /// As it came; empty for none.
+    /// The raw query; empty if absent.
     pub query: &'a str,
     /// The client's.
     pub headers: &'a HeaderMap,
     /// Not read yet.
     pub body: Body,
-    /// The client's connection, if it can be taken over.
+    /// The client's connection, if it can be upgraded.
     pub upgrade: Option<OnUpgrade>,
     /// The client's address.
     pub peer: Option<IpAddr>,
-    /// The caller that is charged for the connection.
+    /// The caller charged for the connection.
     pub caller: BudgetCaller,
     /// Name and attributes of the call's span.
     pub span: SpanInfo<'a>,
@@ -127,10 +127,10 @@ pub struct ConnectCall<'a> {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A Status for the client.
+    /// Rejected here, with a Status.
     #[error("{}", .0.message)]
     Failure(Failure),
-    /// The other server did not answer.
+    /// The other server did not respond.
     #[error(transparent)]
     Delegation(#[from] DelegationError),
 }
@@ -142,7 +142,7 @@ impl From<Failure> for ConnectError {
 }
 
 impl Connections {
-    /// Connects to nothing yet.
+    /// Creates the value without opening connections.
     pub fn new(settings: &ConnectSettings) -> Self {
         let given = settings.address_types.clone();
         let ended = watch::Sender::new(false);
@@ -161,18 +161,18 @@ impl Connections {
         ConnectKind::of(definition, subresource).is_some()
     }
 
-    /// Whether paths below the subresource are the other server's.
+    /// Whether paths below the subresource belong to the other server.
     pub fn is_proxy(target: &Target) -> bool {
         let kind = ConnectKind::of(&target.served.definition, &target.subresource);
         kind.is_some_and(ConnectKind::is_proxy)
     }
 
-    /// Ends everything.
+    /// Closes all connections.
     pub fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    /// Connects a client. Dropped if it goes away.
+    /// Connects a client. Dropped when the client disconnects.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -312,7 +312,7 @@ impl Connections {
     }
 }
 
-/// Destination in the query of a request.
+/// The destination according to the request.
 struct ConnectQuery<'a> {
     /// Parsed.
     options: &'a Document,
@@ -328,7 +328,7 @@ struct ConnectLocation {
     query: String,
 }
 
-/// The path of a proxy itself, and what is below it.
+/// Splits a path into the proxy's own path and the rest.
 fn split(kind: ConnectKind, path: &str) -> (&str, &str) {
     // `/api/v1/namespaces/NAMESPACE/pods/NAME/proxy`, `/api/v1/nodes/NAME/proxy`
     let segments = if kind == ConnectKind::NodeProxy { 5 } else { 7 };
@@ -377,7 +377,7 @@ async fn error_text(response: Response) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The failure that a kubelet's text is, as kube-apiserver shows it.
+/// Converts a kubelet's error text to a failure, as kube-apiserver does.
 async fn log_failure(target: &Target, response: Response) -> Failure {
     let status = response.status();
     let text = tokio::time::timeout(MAX_WAIT, error_text(response)).await.unwrap_or_default();
@@ -392,7 +392,7 @@ async fn log_failure(target: &Target, response: Response) -> Failure {
             failure
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            // Of this server, not of the client.
+            // The error is this server's, not the client's.
             tracing::warn!(status = status.as_u16(), text, "a kubelet rejected this server");
             Failure::internal("the kubelet refuses this server; see --kubelet-client-certificate")
         }

@@ -1,4 +1,4 @@
-//! Where a request goes, by what objects say: addresses in their status are data of users.
+//! The destination of a request, from stored objects, whose addresses are controlled by users.
 
 use crate::Connections;
 use crate::dial::{AllowedHosts, RemoteEndpoint, Security};
@@ -7,7 +7,7 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{Local, Registry};
 
-/// Port of kubelets that do not say theirs.
+/// Port of kubelets whose Node has none.
 const KUBELET_PORT: u16 = 10250;
 
 /// `[scheme:]name[:port]`
@@ -41,7 +41,7 @@ impl<'a> ProxyName<'a> {
         Ok(RemoteEndpoint { host: host.to_owned(), port, security, allowed: AllowedHosts::Others })
     }
 
-    /// The number of its port; `default`: if it has none.
+    /// The port number; `default` if there is none.
     fn number(&self, default: u16) -> Result<u16, Failure> {
         if self.port.is_empty() {
             return Ok(default);
@@ -130,7 +130,7 @@ pub(crate) async fn pod(
     wanted.endpoint(pod.str(&["status", "podIP"]).unwrap_or_default(), port)
 }
 
-/// `services/proxy`: an endpoint of the service that is a pod.
+/// `services/proxy`: an endpoint of the service that belongs to a pod.
 pub(crate) async fn service(
     registry: &Registry,
     namespace: &str,
@@ -175,7 +175,7 @@ pub(crate) async fn service(
     Err(none())
 }
 
-/// Whether an address of Endpoints, which users write, is that of a pod.
+/// Whether an address in Endpoints, which users can write, belongs to a pod.
 async fn is_of_pod(registry: &Registry, namespace: &str, address: &Value, ip: &str) -> bool {
     let Some(target) = address.get("targetRef") else { return false };
     let text = |field: &str| target.get(field).and_then(Value::as_str).unwrap_or_default();

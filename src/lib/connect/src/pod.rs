@@ -1,18 +1,18 @@
-//! Which container of a pod is meant.
+//! Selects the container of a pod.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 
-/// Names of one of a pod's lists of containers.
+/// Names in one of a pod's container lists.
 fn names<'a>(pod: &'a Document, list: &str) -> Vec<&'a str> {
     let all = pod.list(&["spec", list]).iter();
     all.filter_map(|container| container.get("name").and_then(Value::as_str)).collect()
 }
 
-/// The container's name, if the request does not say it, or as it says it.
+/// The name of the requested container, or of the default one if the request names none.
 ///
 /// # Errors
-/// 400, in kube-apiserver's words.
+/// 400, with kube-apiserver's messages.
 pub(crate) fn container(pod: &Document, wanted: &str) -> Result<String, Failure> {
     let main = names(pod, "containers");
     let [init, ephemeral] = ["initContainers", "ephemeralContainers"].map(|list| names(pod, list));

@@ -1,14 +1,14 @@
-//! The client's side of SPDY/3.1 as `exec` and `attach` use it: streams by name, and their bytes.
+//! The client side of SPDY/3.1 as used by `exec` and `attach`: named streams of bytes.
 //!
-//! Only what kubelets and runtimes speak: no flow control, no push. Headers of streams are sent as
-//! stored blocks, which every inflater reads; those that come back are not read at all, so that no
-//! decompressor is fed by others.
+//! Only the subset that kubelets and runtimes use: no flow control, no push. Stream headers are
+//! sent as stored blocks, which every inflater reads; received ones are skipped, so no untrusted
+//! data is decompressed.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest frame of the other side.
+/// Max bytes of a received frame.
 const MAX_FRAME: usize = 1 << 20;
 const VERSION: u16 = 3;
 const SYN_STREAM: u16 = 1;
@@ -18,7 +18,7 @@ const GOAWAY: u16 = 7;
 /// Adler-32 of SPDY/3's dictionary, by which the header of a zlib stream names it.
 const DICTIONARY: u32 = 0xe3c6_a7c2;
 
-/// What the other side sends, as far as it matters.
+/// Received frames that matter here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SpdyFrame {
     Data {
@@ -26,7 +26,7 @@ pub(crate) enum SpdyFrame {
         data: Bytes,
         is_last: bool,
     },
-    /// To be answered with the same.
+    /// Must be echoed.
     Ping(u32),
     Reset(u32),
     GoAway,
@@ -59,8 +59,7 @@ impl<R: AsyncRead + Unpin> SpdyReader<R> {
     }
 }
 
-/// Takes a frame out of what was read; `None`: it is not complete; `Some(None)`: it does not
-/// matter.
+/// Parses a frame from the buffer; `None`: incomplete; `Some(None)`: irrelevant.
 fn parse(buffer: &mut BytesMut) -> io::Result<Option<Option<SpdyFrame>>> {
     let Some(head) = buffer.get(..8) else { return Ok(None) };
     let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
@@ -89,7 +88,7 @@ fn parse(buffer: &mut BytesMut) -> io::Result<Option<Option<SpdyFrame>>> {
     Ok(Some(frame))
 }
 
-/// Writes frames. Its state is that of the headers' compression.
+/// Writes frames. Keeps the state of the header compression.
 #[derive(Default)]
 pub(crate) struct SpdyWriter {
     has_begun: bool,
@@ -117,13 +116,13 @@ impl SpdyWriter {
             data.extend([0x78, 0x20 | check(0x78, 0x20)]);
             data.extend(DICTIONARY.to_be_bytes());
         }
-        // A stored block, which is not the last one.
+        // A stored block that is not the last one.
         let length = u16::try_from(block.len()).unwrap_or(0);
         data.push(0);
         data.extend(length.to_le_bytes());
         data.extend((!length).to_le_bytes());
         data.extend(block);
-        // An empty one: the other side reads what it has up to here, as after a flush.
+        // An empty block acts as a flush: the peer processes everything up to here.
         data.extend([0, 0, 0, 0xff, 0xff]);
         control(SYN_STREAM, &data)
     }
@@ -141,7 +140,7 @@ impl SpdyWriter {
     }
 }
 
-/// The low bits that make the two first bytes of zlib a multiple of 31.
+/// The check bits that make the first two bytes of a zlib stream a multiple of 31.
 fn check(first: u8, second: u8) -> u8 {
     let rest = (u16::from(first) << 8 | u16::from(second)) % 31;
     u8::try_from((31 - rest) % 31).unwrap_or(0)

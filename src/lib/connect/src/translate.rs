@@ -1,8 +1,8 @@
-//! Websockets of newer clients, whose protocols kubelets and runtimes do not speak: translated to
-//! SPDY, as kube-apiserver does it.
+//! Translates the websocket protocols of newer clients to SPDY for kubelets and runtimes, as
+//! kube-apiserver does.
 //!
-//! `v5.channel.k8s.io` (`exec`, `attach`) has a message for the end of the input, which older
-//! websocket protocols lack; `SPDY/3.1+portforward.k8s.io` carries SPDY's bytes as they are.
+//! `v5.channel.k8s.io` (`exec`, `attach`) has a message that closes stdin, which older websocket
+//! protocols lack; `SPDY/3.1+portforward.k8s.io` tunnels SPDY unchanged.
 
 use crate::kind::ConnectKind;
 use crate::spdy::{SpdyFrame, SpdyReader, SpdyWriter};
@@ -22,22 +22,22 @@ use tokio::time::{Duration, Instant};
 const CHANNELS: &str = "v5.channel.k8s.io";
 const PORTS: &str = "SPDY/3.1+portforward.k8s.io";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// Replies to pings that wait; more are dropped.
+/// Capacity of the queue of ping replies; further ones are dropped.
 const REPLIES: usize = 16;
-/// Bytes of a piece of a forwarded port.
+/// Bytes per message of a forwarded port.
 const PIECE: usize = 32 << 10;
-/// Max time until a response that does not switch protocols.
+/// Timeout for the response to the upgrade request.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Protocol that a websocket is translated to.
+/// How a websocket is translated.
 pub(crate) enum Translation {
-    /// Streams: their number in SPDY and their channel.
+    /// Per stream: its SPDY id, its channel and its name.
     Channels(Vec<(u32, u8, &'static str)>),
     Ports,
 }
 
 impl Translation {
-    /// Translation of a request; `None`: its protocol is passed on as it is.
+    /// The translation of a request; `None` if its protocol is forwarded unchanged.
     pub(crate) fn of(kind: ConnectKind, headers: &HeaderMap, options: &Document) -> Option<Self> {
         let is_stream = matches!(kind, ConnectKind::Exec | ConnectKind::Attach);
         if is_stream && websocket::offered(headers, CHANNELS) {
@@ -75,7 +75,7 @@ pub(crate) struct TranslatedCall<'a> {
     pub(crate) request: Request<Body>,
 }
 
-/// Switches both sides, each to its protocol.
+/// Upgrades both connections, each to its protocol.
 ///
 /// # Errors
 /// [`DelegationError`].
@@ -125,7 +125,7 @@ pub(crate) async fn translated(
     Ok(out)
 }
 
-/// `exec` and `attach`: a channel is a stream.
+/// `exec` and `attach`: one stream per channel.
 async fn channels(
     client: impl AsyncRead + AsyncWrite,
     server: impl AsyncRead + AsyncWrite,
@@ -137,7 +137,7 @@ async fn channels(
     for (stream, _, name) in streams {
         to_server.write_all(&writer.open(*stream, &[("streamtype", name)])).await?;
     }
-    // A side that is not read must not keep the other from being read: replies to pings wait here.
+    // Ping replies are queued, so that a peer that does not read cannot block reading from it.
     let (pings, pinged) = mpsc::channel(REPLIES);
     let (pongs, ponged) = mpsc::channel(REPLIES);
     tokio::select! {
@@ -146,7 +146,7 @@ async fn channels(
     }
 }
 
-/// From the command to the client, up to the end of all streams.
+/// Copies from the command to the client until all streams have ended.
 async fn output(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -187,7 +187,7 @@ async fn output(
     to.shutdown().await
 }
 
-/// From the client to the command, until the client closes.
+/// Copies from the client to the command until the client closes.
 async fn input(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -195,7 +195,7 @@ async fn input(
     pongs: mpsc::Sender<bytes::Bytes>,
     mut pings: mpsc::Receiver<u32>,
 ) -> io::Result<()> {
-    /// Channel of messages that end another channel.
+    /// Channel of messages that close another channel.
     const CLOSE: u8 = 255;
     let mut reader = WebsocketReader::new(from);
     let stream_of = |channel: u8| {
@@ -234,7 +234,7 @@ async fn input(
     }
 }
 
-/// `portforward`: SPDY in the websocket's messages.
+/// `portforward`: SPDY tunneled in websocket messages.
 async fn ports(
     client: impl AsyncRead + AsyncWrite,
     server: impl AsyncRead + AsyncWrite,

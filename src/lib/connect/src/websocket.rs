@@ -1,4 +1,4 @@
-//! The server's side of a websocket (RFC 6455): handshake and frames.
+//! The server side of a websocket (RFC 6455): handshake and frames.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use ring::digest;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest frame of a client; kubectl's are at most 64 KiB.
+/// Max bytes of a client's frame; kubectl's are at most 64 KiB.
 pub(crate) const MAX_FRAME: usize = 1 << 20;
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -25,7 +25,7 @@ pub(crate) fn offered(headers: &HeaderMap, wanted: &str) -> bool {
         .any(|protocol| protocol.trim() == wanted)
 }
 
-/// Headers of the handshake's response; `None`: the client's key is missing.
+/// Headers of the handshake response; `None` if the client's key is missing.
 pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<HeaderMap> {
     let key = headers.get(SEC_WEBSOCKET_KEY)?;
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
         Self { from, buffer: BytesMut::new() }
     }
 
-    /// The next frame; cancel safe. The end without a close is [`ClientFrame::Close`], too.
+    /// The next frame; cancel safe. The end of the stream is returned as [`ClientFrame::Close`].
     pub(crate) async fn next(&mut self) -> io::Result<ClientFrame> {
         loop {
             if let Some(frame) = parse(&mut self.buffer)? {
@@ -79,8 +79,8 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
     }
 }
 
-/// Takes a frame out of what was read; `None`: it is not complete. Fragments are frames: of a
-/// message only its bytes count, and the first of the channel protocol says which channel.
+/// Parses a frame from the buffer; `None` if it is incomplete. Fragments are returned as separate
+/// frames: only the bytes of a message matter, of which the first names the channel.
 fn parse(buffer: &mut BytesMut) -> io::Result<Option<ClientFrame>> {
     loop {
         let [first, second, ..] = buffer[..] else { return Ok(None) };
@@ -135,7 +135,7 @@ pub(crate) enum ServerFrame {
     Pong = 10,
 }
 
-/// A frame of these parts.
+/// Encodes a frame with a payload of these parts.
 pub(crate) fn frame(of: ServerFrame, parts: [&[u8]; 2]) -> Vec<u8> {
     let length = parts[0].len() + parts[1].len();
     let mut out = Vec::with_capacity(length + 10);

@@ -52,7 +52,7 @@ struct ControllerSpec {
 }
 
 enum Start {
-    /// By itself: what runs until it is dropped.
+    /// Independently: a future that runs until dropped.
     Alone(fn(ControllerLaunch<'_>) -> ControllerFuture),
     /// By [`start_monitored`], together with the others that share metadata watches.
     Monitored,
@@ -155,7 +155,7 @@ fn start_tokens(launch: ControllerLaunch<'_>) -> ControllerFuture {
     }
 }
 
-/// What a [`crate::ControllerManager`] is built with.
+/// Configuration of a [`crate::ControllerManager`].
 #[derive(Clone)]
 pub(crate) struct ManagerConfig {
     pub(crate) connection: Connection,

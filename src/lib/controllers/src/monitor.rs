@@ -63,7 +63,7 @@ pub(crate) trait MetadataListener: Send + Sync {
     fn forgotten(&self, _resource: &DiscoveredResource) {}
 }
 
-/// Group, kind and plural of objects that change what is served.
+/// Group, kind and plural of objects that change discovery.
 const DEFINING: [(&str, &str, &str); 2] = [
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
     ("apiregistration.k8s.io", "APIService", "apiservices"),

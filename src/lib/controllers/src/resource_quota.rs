@@ -153,8 +153,8 @@ fn counted<'a>(
     discovered.resources.iter().find(counts)
 }
 
-/// What kube-controller-manager computes from pods, services and claims. They are not served, so
-/// nothing of it is used.
+/// Usage that kube-controller-manager computes from pods, services and claims, which are not served
+/// here.
 fn is_measured(key: &str) -> bool {
     matches!(
         key.strip_prefix("count/").unwrap_or(key),

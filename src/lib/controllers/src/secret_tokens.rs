@@ -52,7 +52,7 @@ type Name = (String, String);
 /// A queued task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum SecretTask {
-    /// Fill in what the secret lacks, or delete it with its account.
+    /// Complete the secret, or delete it with its account.
     Fill(Name),
     /// The secret is gone: remove the account's reference.
     Unlink { account: Name, secret: String },
@@ -160,7 +160,7 @@ async fn fill(
     }
 }
 
-/// Fills in what the secret lacks. Returns whether it changed.
+/// Adds missing fields to the secret. Returns whether it changed.
 fn complete(
     secret: &mut Secret,
     subject: &TokenSubject<'_>,

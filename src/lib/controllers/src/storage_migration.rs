@@ -1,9 +1,9 @@
 //! Storage version migration: rewrites the objects of a resource in the server's current storage
 //! version.
 //!
-//! An empty merge patch suffices: the server writes only what it would now store differently. It
-//! carries the listed uid and revision, so that an object written in between, and thereby migrated,
-//! is left alone.
+//! An empty merge patch suffices: the server rewrites only objects that it would now store
+//! differently. It carries the listed uid and revision, so that an object written since, and thus
+//! migrated, is not touched.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::{self, RequestOptions, code, is_absent};

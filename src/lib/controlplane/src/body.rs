@@ -115,7 +115,7 @@ impl BodyReader<'_> {
     }
 }
 
-/// The next bytes of a body; 429 if what it holds is called back.
+/// The next bytes of a body; 429 if its memory loan is revoked.
 async fn next_or_called_back(
     body: &mut Body,
     held: &mut Option<Loan>,

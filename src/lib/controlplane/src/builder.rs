@@ -130,7 +130,7 @@ impl ApiServerBuilder {
     }
 
     /// Schemas of lists and of the API machinery's types (`Status`, `DeleteOptions`, `Scale`) for
-    /// OpenAPI documents; default: none, so that documents lack what they refer to.
+    /// OpenAPI documents; default: none, which leaves references in documents dangling.
     #[must_use]
     pub fn schemas(mut self, schemas: SchemaSource) -> Self {
         self.schemas = schemas;
@@ -333,7 +333,7 @@ impl ApiServerBuilder {
     }
 }
 
-/// Registers what this server serves, and keeps it registered.
+/// Registers the local group versions, and keeps them registered.
 fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -> BootstrapStep {
     let (aggregator, loops) = (Arc::clone(aggregator), Arc::downgrade(loops));
     Box::new(move |_registry| {
@@ -350,7 +350,7 @@ fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -
     })
 }
 
-/// What the loop of the Feature API starts with.
+/// Inputs of the Feature API's loop.
 struct FeatureApi {
     settings: FeatureSettings,
     stats: Arc<FeatureStats>,
@@ -396,7 +396,7 @@ impl ApiServer {
     }
 
     /// Creates the system namespaces, runs the bootstrap steps, then reports ready. Later calls
-    /// wait for the first one, and return what it returned.
+    /// wait for the first one, and return its result.
     ///
     /// # Errors
     /// [`StartError`]; the process should exit.

@@ -71,8 +71,8 @@ pub(crate) async fn object(
     Ok(body(decoded, form == Form::Yaml, bytes))
 }
 
-/// Reads a YAML body. JSON is read on the worker; what needs the YAML parser, also to name repeated
-/// keys, is read off the workers.
+/// Reads a YAML body. JSON is parsed on the worker; anything that needs the YAML parser, also to
+/// name repeated keys, off the workers.
 async fn read_yaml(bytes: &[u8]) -> Result<Result<Decoded, DecodeError>, Failure> {
     let json = yaml::read_json(bytes);
     let is_read = json.as_ref().is_some_and(|read| match read {

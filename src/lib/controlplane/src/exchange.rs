@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// What is known of a request before authentication.
+/// A request before authentication.
 pub(crate) struct Incoming {
     /// Method, URI, headers.
     pub(crate) head: Parts,
@@ -29,7 +29,7 @@ pub(crate) struct Incoming {
     pub(crate) started: Instant,
     /// Arrival, on the wall clock.
     pub(crate) now: SystemTime,
-    /// The "shared state" filter has waited for what was acknowledged before the arrival.
+    /// Whether the "shared state" filter has waited for all writes acknowledged before the arrival.
     pub(crate) caught_up: bool,
     /// [`Action::unparsed`] until the "request info" filter.
     pub(crate) action: Arc<Action>,
@@ -89,7 +89,7 @@ impl Incoming {
     }
 }
 
-/// What the filters from authentication on find out about a request.
+/// Request state set by authentication and later filters.
 pub(crate) struct Authenticated {
     /// The authenticated user, also under impersonation.
     pub(crate) user: UserInfo,
@@ -127,7 +127,7 @@ impl Authenticated {
     }
 }
 
-/// A request whose caller is known: what later filters and the handlers work on.
+/// An authenticated request, as used by later filters and handlers.
 pub(crate) struct Request<'a> {
     incoming: &'a mut Incoming,
     pub(crate) authenticated: &'a mut Authenticated,
@@ -215,7 +215,7 @@ impl Exchange {
     }
 }
 
-/// What log, metrics and audit read of a request, authenticated or not.
+/// Read access to a request for log, metrics and audit, authenticated or not.
 #[derive(Clone, Copy)]
 pub(crate) struct ExchangeView<'a> {
     pub(crate) incoming: &'a Incoming,

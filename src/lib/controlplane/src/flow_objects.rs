@@ -43,7 +43,7 @@ pub(crate) struct FlowObjects {
 }
 
 impl FlowObjects {
-    /// Configures flow control and writes what statuses lack. `None` if the objects are not served.
+    /// Configures flow control and completes statuses. `None` if the objects are not served.
     pub(crate) async fn start(registry: &Registry, flow: &Flow) -> Option<Self> {
         let informer = |plural| Informer::new(registry, GROUP, "v1", plural);
         let [levels, schemas] = RESOURCES.map(informer);

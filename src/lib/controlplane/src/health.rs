@@ -170,7 +170,7 @@ impl Health {
         if !is_named && self.started.load(Ordering::Acquire) {
             return Ok(());
         }
-        // They run in order: what waits for all waits for the first that is not done.
+        // They run in order, so waiting for all means waiting for the first unfinished one.
         let mut open =
             steps.iter().filter(|other| !other.is_done && (!is_named || other.name == step));
         match open.next() {

@@ -1,5 +1,5 @@
-//! Identity Leases of API servers (KEP-1965): which servers there are on this state, and what each
-//! uses and has observed.
+//! Identity Leases of API servers (KEP-1965): the servers that share this state, and the features
+//! that each uses and has observed.
 //!
 //! - A server's Lease is `kube-system/apiserver-<hash>` with kube-apiserver's label. The hash is of
 //!   host name, address and data directory: the same after a restart, different between servers.
@@ -13,8 +13,8 @@
 //! [`IdentityLeases::others`] (what the others report of a feature). The owner drives it: `observe`
 //! and `renew` in one loop, as [`IdentityLeases::keep`] does where only the Lease is needed.
 //!
-//! Writers in kube-system can forge a server, so what a fresh Lease says may hold a step back, never
-//! take one.
+//! Writers in kube-system can forge a server, so a fresh Lease may delay a step, but never trigger
+//! one.
 
 use crate::features::settings::FeatureSettings;
 use ferrokube_apimachinery::document::{Document, Value, json};

@@ -1,4 +1,4 @@
-//! Upkeep of objects that kinds bring along ([`Hooks::maintained`]): those of priority and
+//! Maintains the default objects that kinds declare ([`Hooks::maintained`]): those of priority and
 //! fairness.
 //!
 //! Mandatory ones are restored whatever users do. Others are updated while their annotation says so;
@@ -17,7 +17,7 @@ use futures::future::try_join_all;
 /// Whether the server updates the spec.
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// Creates, updates and removes what is due.
+/// Creates, updates and removes the maintained objects.
 ///
 /// # Errors
 /// The registry's failure.

@@ -105,7 +105,7 @@ struct TraceMetrics {
 
 type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// What the values come from that are read when metrics are requested.
+/// Sources of values that are read when metrics are requested.
 pub(crate) struct MetricSources {
     pub(crate) registry: ObjectRegistry,
     pub(crate) gates: Gates,

@@ -98,9 +98,9 @@ impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
 
-    /// Checks that the view fits what is returned, whose Go type is `kind`. kube-apiserver chooses
-    /// the view before it knows that: other clauses of the Accept header do not help, and writes
-    /// stay written.
+    /// Checks that the view applies to the response, whose Go type is `kind`. kube-apiserver
+    /// chooses the view before knowing the response, so it does not try other clauses of the Accept
+    /// header, and does not undo writes.
     ///
     /// # Errors
     /// 406 if it does not.

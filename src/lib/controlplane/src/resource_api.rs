@@ -1,4 +1,4 @@
-//! What the verbs use.
+//! The server state that the verbs use.
 
 use crate::discovery::Discovery;
 use crate::encode::Encoder;

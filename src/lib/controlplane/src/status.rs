@@ -15,7 +15,7 @@ const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
     let retry_after = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if failure.code == 429 && failure.reason.is_none() && failure.other_reason.is_none() {
-        // Flow control comes before what can encode a `Status` in kube-apiserver.
+        // In kube-apiserver flow control runs before any `Status` can be encoded.
         let mut response = text(429, format!("{}\n", failure.message));
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
         return response;

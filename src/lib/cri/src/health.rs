@@ -26,7 +26,7 @@ struct HealthCheckResponse {
     status: i32,
 }
 
-/// What a server says of a service; the empty one is the server itself.
+/// Reported health of a service; the empty name is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceHealth {
     /// It says that it serves.

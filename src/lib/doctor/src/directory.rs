@@ -15,7 +15,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// Entries named in a finding.
 const SHOWN: usize = 3;
 
-/// Whether there is a directory to check, and what is wrong with it itself.
+/// Whether there is a directory to check, and faults of the directory itself.
 pub fn itself(directory: &Path) -> (bool, Finding) {
     let shown = directory.display();
     let metadata = match fs::metadata(directory) {
@@ -47,7 +47,7 @@ pub fn itself(directory: &Path) -> (bool, Finding) {
     (true, Finding::fine("directory", what))
 }
 
-/// What is wrong with entries of a directory, by kind of fault.
+/// Faults of a directory's entries, by kind.
 #[derive(Default)]
 struct Faults {
     count: usize,
@@ -133,7 +133,7 @@ fn look_at(folder: &Path, top: &Metadata, faults: &mut Faults) {
     }
 }
 
-/// Whether others must not read it. What is public, such as certificates, has its own mode.
+/// Whether other users must not read it. Public files such as certificates have their own mode.
 fn is_secret(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ending = path.extension().unwrap_or_default();
@@ -152,7 +152,7 @@ fn some(paths: &[PathBuf]) -> String {
     }
 }
 
-/// Checks the number of the directory's format; `known` is what this version writes.
+/// Checks the directory's format number; `known` is this version's.
 pub fn format(directory: &Path, known: u32) -> Finding {
     let path = directory.join("version");
     let text = match files::read_regular(&path) {

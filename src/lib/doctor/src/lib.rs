@@ -1,4 +1,4 @@
-//! Checks of a machine and of a data directory, read-only: what is wrong, and what to do about it.
+//! Read-only checks of a machine and a data directory: faults, and how to fix them.
 //!
 //! Takes whatever it finds: nothing in a directory makes a check wait or fail. Must never know
 //! flags, the network or a kind. Start at [`Finding`].
@@ -9,7 +9,7 @@ pub mod store;
 
 use std::fmt;
 
-/// Severity of what a check found.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckOutcome {
     /// As it should be.
@@ -40,7 +40,7 @@ pub struct Finding {
     pub check: &'static str,
     /// Severity of the finding.
     pub outcome: CheckOutcome,
-    /// What it found; a line without control characters.
+    /// The finding: one line without control characters.
     pub what: String,
     /// Advice; empty if none is needed.
     pub advice: String,
@@ -77,7 +77,7 @@ impl Finding {
     }
 }
 
-/// On one line, without what would move a terminal's cursor; file names may have anything.
+/// Makes a text a single line without terminal control sequences, which file names may contain.
 fn line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }

@@ -15,7 +15,7 @@ const FULL_BYTES: u64 = 64 << 20;
 const TIGHT_BYTES: u64 = 1 << 30;
 /// Free inodes for a day's files.
 const FEW_INODES: u64 = 1000;
-/// Descriptors that the default number of connections takes, with what files need.
+/// Descriptors needed for the default number of connections, and for files.
 const DESCRIPTORS: u64 = 8192;
 /// 2026-01-01: clocks that lost their battery are before.
 const RELEASED: Duration = Duration::from_secs(1_767_225_600);

@@ -1,4 +1,4 @@
-//! The journal: whole, and whose it is at the moment.
+//! Checks of the journal: its integrity, and which process holds it.
 
 use crate::{Finding, with_causes};
 use ferrokube_storage::JournalFiles;
@@ -24,7 +24,7 @@ pub fn journal(directory: &Path) -> Finding {
             Finding::skipped(STORE, "no state is kept in the directory")
         };
     };
-    // What is no file may block whoever opens it.
+    // Opening a pipe or device could block.
     for entry in entries.filter_map(Result::ok) {
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let what = format!("{} is not a file", entry.path().display());
@@ -94,7 +94,7 @@ mod tests {
         let made = tempfile::tempdir().unwrap();
         let folder = fs::File::open(made.path()).unwrap();
         rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        // Containers may hide it.
+        // The process may be in another container.
         let found = holder(made.path());
         assert!(found.is_none_or(|pid| pid == std::process::id()), "{found:?}");
     }

@@ -1,5 +1,5 @@
-//! What test suites start as `etcd` and `kube-apiserver`: controller-runtime's envtest, and others
-//! that look for these two executables in `KUBEBUILDER_ASSETS`.
+//! The `etcd` and `kube-apiserver` executables for controller-runtime's envtest and other test
+//! suites that start them from `KUBEBUILDER_ASSETS`.
 //!
 //! Must never know the API server, its flags or its storage. Start at [`stand_in`]: it listens where
 //! etcd would, answers the probes of its parent process, and names a directory; [`probe`] asks it

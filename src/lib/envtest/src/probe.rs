@@ -1,4 +1,4 @@
-//! What is behind `--etcd-servers`: the stand-in, an etcd, or something else.
+//! Detects what `--etcd-servers` refers to: the stand-in, an etcd, or something else.
 
 use crate::stand_in::{DESCRIPTOR_PATH, directory_of};
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ const RESPONSE_BYTES: u64 = 64 << 10;
 pub enum StateLocation {
     /// In this folder of the stand-in.
     StandIn(PathBuf),
-    /// In etcd: any `https://` URL, and what answers `/version` like one.
+    /// An etcd: any `https://` URL, or a server that answers `/version` like etcd.
     Etcd,
 }
 

@@ -1,8 +1,8 @@
 //! The stand-in for etcd: holds the place of the state of one API server in tests.
 //!
-//! It is no etcd: it has no keys, no watches and no gRPC. It answers health checks like etcd, and
-//! `GET /ferrokube` with the directory in which the API server keeps its state. What is there
-//! outlives the API server, and the stand-in itself: it belongs to the one who chose `--data-dir`.
+//! It is not an etcd: it has no keys, no watches and no gRPC. It answers health checks like etcd,
+//! and `GET /ferrokube` with the directory for the API server's state. That directory outlives the
+//! API server and the stand-in; it belongs to whoever chose `--data-dir`.
 
 use ferrokube_pki::files::{self, FileError, FileMode};
 use std::io;

@@ -33,7 +33,7 @@ pub(crate) async fn run(shared: Arc<EtcdShared>, interval: Duration) {
     }
 }
 
-/// What was seen an interval ago.
+/// The state observed one interval ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Compaction {
     version: i64,

@@ -146,7 +146,7 @@ impl EtcdConnection {
         })
     }
 
-    /// What the next start shall know.
+    /// The state to remember for the next start.
     pub(crate) fn seen(&self) -> Remembered {
         let revision = self.seen.load(Ordering::Acquire);
         Remembered { cluster: self.cluster.load(Ordering::Acquire), revision }
@@ -157,7 +157,7 @@ impl EtcdConnection {
         self.refused.get().map(String::as_str)
     }
 
-    /// Notes what the feed has shown.
+    /// Records a revision seen by the feed.
     pub(crate) fn saw(&self, revision: i64) {
         self.seen.fetch_max(revision, Ordering::AcqRel);
     }
@@ -458,7 +458,7 @@ fn is_local(host: &str) -> bool {
         || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-/// A member that lost its leader then fails at once, instead of serving what may be outdated.
+/// A member without a leader then fails immediately instead of serving stale data.
 fn with_leader<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -493,8 +493,7 @@ pub(crate) fn is_unsent(status: &Status) -> bool {
     false
 }
 
-/// A failed call for operators, with the causes that its message leaves out, such as what is wrong
-/// with a certificate.
+/// A failed call for operators, with causes that its message omits, such as certificate errors.
 pub(crate) fn reason(url: &str, status: &Status) -> String {
     let message = status.message();
     let what = if message.is_empty() { status.code().description() } else { message };

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
-/// Limit of what precedes a transaction: a lease, a fence.
+/// Timeout of the steps before a transaction: a lease, a fence.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The engine. Its tasks end when it is dropped.
@@ -56,7 +56,7 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(path) = &self.remembered {
-            // What the task wrote a second ago suffices if this fails.
+            // If this fails, the value written by the task a second ago suffices.
             let seen = self.shared.connection.seen();
             let _ = (seen != Remembered::default()).then(|| seen.write(path));
         }
@@ -111,7 +111,8 @@ impl EtcdShared {
         outcome
     }
 
-    /// Fences off what may still be applied. The revision is not older than the fence.
+    /// Fences off transactions that may still be applied. The revision is at least that of the
+    /// fence.
     async fn settle(&self) -> Result<Revision, Status> {
         self.compare_fence().await?;
         self.probe().await

@@ -1,5 +1,5 @@
-//! The feed: a state, then a watch over all keys. It resumes after its last revision; if that is
-//! compacted, it starts over with a state.
+//! The feed: the full state, then a watch over all keys. It resumes after its last revision, or
+//! starts over with the state if that is compacted.
 
 use crate::connection::MemberWatch;
 
@@ -16,24 +16,24 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-/// Keys per page of a state.
+/// Keys per page of the state.
 const PAGE: i64 = 1000;
-/// A first state is this many revisions old, if etcd still has it: the events since then let
-/// watches resume that began at other servers, or before a restart.
+/// The initial state is read this many revisions back, if etcd still has them: the events since
+/// then let watches resume that began at other servers or before a restart.
 const HISTORY: u64 = 10_000;
-/// Requests for progress on their way.
+/// Max outstanding progress requests.
 const MAX_REQUESTS: usize = 8;
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Interval of looking for a stream that hangs, and how long one may say nothing when asked.
+/// Interval of liveness checks of the stream, and timeout of their replies.
 const LOOK: Duration = Duration::from_millis(250);
 const MAX_SILENCE: Duration = Duration::from_secs(2);
-/// Compactions that may interrupt reading the state; then it is read in one piece.
+/// Max compactions that may interrupt reading the state; after that it is read in one request.
 const MAX_COMPACTED: u32 = 3;
-/// Oldest version that has what is needed.
+/// Oldest supported version.
 const OLDEST: EtcdVersion = EtcdVersion { major: 3, minor: 4, patch: 0 };
 
-/// A release of etcd, without its suffix.
+/// An etcd release, without suffix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct EtcdVersion {
     major: u32,
@@ -44,25 +44,25 @@ struct EtcdVersion {
 /// One store's feed.
 pub(crate) struct EtcdFeed {
     shared: Arc<EtcdShared>,
-    /// Everything up to here was given.
+    /// All events up to here were returned.
     position: Option<Revision>,
-    /// Member whose version is known.
+    /// The member whose version was checked.
     member: u64,
     stream: Option<MemberWatch>,
-    /// The first state may be an old one. Not later: revisions do not go back.
+    /// Whether the next state is the initial one, which may be older. Later ones must not go back.
     may_be_old: bool,
     is_failing: bool,
-    /// The state was read just now: each further call gives a compaction time to come between.
+    /// Whether the state was just read: further calls would give a compaction time to intervene.
     is_checked: bool,
-    /// Compactions while the state was read.
+    /// Compactions while reading the state.
     compacted: u32,
 }
 
 /// Why the feed has no stream.
 enum Broken {
-    /// Try again.
+    /// Retry.
     Lost(String),
-    /// The requested position is compacted.
+    /// The requested revision is compacted.
     Compacted,
     Failed(String),
 }
@@ -88,7 +88,7 @@ impl EtcdFeed {
         }
     }
 
-    /// The stream broke: another member may do better. A failed call has moved on already.
+    /// The stream broke: try another member. A failed call has switched already.
     fn left(&self, why: String) -> Broken {
         if let Some(stream) = &self.stream {
             self.shared.connection.leave_member(stream);
@@ -96,7 +96,7 @@ impl EtcdFeed {
         Broken::Lost(why)
     }
 
-    /// Checks what the feed is about to follow. Returns its revision.
+    /// Checks the cluster before following it. Returns its revision.
     async fn check(&mut self) -> Result<Revision, Broken> {
         let status = self.shared.connection.status().await.map_err(|error| self.lost(&error))?;
         let version = parse_version(&status.version);
@@ -111,14 +111,14 @@ impl EtcdFeed {
                 version = status.version,
                 "this etcd has no reliable progress notifications: reads may cost it a write"
             );
-            // There to be deleted once etcd is full.
+            // Reserves a key that can be deleted when etcd is full.
             self.shared.start_mark();
         }
         self.member = status.header.unwrap_or_default().member_id;
         self.shared.probe().await.map_err(|error| self.lost(&error))
     }
 
-    /// The whole state, in pages of one revision, unless that is compacted again and again.
+    /// Reads the whole state, in pages at one revision unless compactions keep interrupting.
     async fn state(&mut self) -> Result<FeedItem, Broken> {
         let now = self.check().await?;
         let (mut key, range_end) = self.shared.bounds();
@@ -191,7 +191,7 @@ impl EtcdFeed {
         Ok(())
     }
 
-    /// The next item, from the watch if there is one.
+    /// The next item, from the watch if one is open.
     async fn step(&mut self) -> Result<Option<FeedItem>, Broken> {
         let Some(after) = self.position else {
             return self.state().await.map(Some);
@@ -212,7 +212,7 @@ impl EtcdFeed {
         }
     }
 
-    /// Leaves a member that hangs, or lags behind the others. Reads the state if only that helps.
+    /// Switches from a member that hangs or lags. Reads the state if nothing else helps.
     fn look(&self) -> Result<(), Broken> {
         if let Some(why) = self.shared.connection.refused() {
             return Err(Broken::Failed(why.to_owned()));
@@ -241,14 +241,14 @@ impl EtcdFeed {
         let header = response.header.clone().unwrap_or_default();
         self.shared.connection.check_cluster(&header).map_err(|error| self.lost(&error))?;
         if header.member_id != self.member {
-            // Behind a load balancer; its version is not known.
+            // A member behind a load balancer, whose version is unknown.
             self.shared.has_progress.store(false, Ordering::Release);
         }
         let position = self.position.unwrap_or_default();
         let mut previous = Revision(position.0 + 1);
         for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
             if revision(kv.mod_revision) < previous {
-                // An event after a progress notification that promised there was none.
+                // An event at or before a revision already confirmed by a progress notification.
                 tracing::error!(%position, "etcd's watch is out of order: the state is read again");
                 return Err(Broken::Compacted);
             }
@@ -260,7 +260,7 @@ impl EtcdFeed {
             None if is_progress && self.shared.has_progress.load(Ordering::Acquire) => {
                 revision(header.revision)
             }
-            // The watch is back, which is all that this says.
+            // The watch is back; carries no event.
             None => position,
         };
         let is_delete = |event: &WatchEvent| event.r#type == i32::from(EventType::Delete);
@@ -314,7 +314,7 @@ impl RemoteFeed for EtcdFeed {
     }
 }
 
-/// Zeros for what is missing.
+/// Missing parts are zero.
 fn parse_version(text: &str) -> EtcdVersion {
     let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Fences: what makes the outcome of a lost call certain.
+//! Fences, which settle the outcome of a lost call.
 //!
 //! A transaction whose reply is lost may be applied much later, by a member that was paused or cut
 //! off. One whose guards are revisions cannot do harm: applied, or overtaken, it never holds again.
@@ -40,7 +40,7 @@ impl Fence {
         self.is_needed.store(true, Ordering::Release);
     }
 
-    /// What the next transaction requires to be absent.
+    /// Compares that the next transaction needs to succeed only if not fenced.
     pub(crate) async fn compare(
         &self,
         connection: &EtcdConnection,

@@ -14,7 +14,7 @@ use tonic::Status;
 
 /// Start of the store's keys.
 const STORE_PREFIX: &str = "/registry";
-/// What a migration left. Below a name that is neither a resource nor a group.
+/// Key of the migration note, below a name that is neither a resource nor a group.
 const MIGRATION: &str = "/ferrokube/migration";
 /// Below it there are no objects.
 const OWN: &str = "/ferrokube/";
@@ -49,7 +49,7 @@ pub struct EtcdPage {
     pub revision: u64,
     /// Number of all keys below the prefix.
     pub total: u64,
-    /// The page, without what is not a store's.
+    /// The page, without keys that do not belong to a store.
     pub values: Vec<EtcdValue>,
     /// Where the next page starts; `None`: this is the last one.
     pub next: Option<PageStart>,
@@ -143,7 +143,7 @@ impl EtcdKeys {
         Ok(u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs))
     }
 
-    /// What a migration noted here.
+    /// The migration note.
     pub async fn migration(&self) -> Result<Option<String>, String> {
         let request = RangeRequest { key: self.marker(), ..Default::default() };
         let found = self.connection.range(request).await.map_err(|status| self.failed(&status))?;

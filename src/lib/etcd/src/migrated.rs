@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Start of the note of a finished migration; its base follows.
 const FINISHED: &str = "finished, base ";
-/// Start of the note of another one; what it copies follows.
+/// Prefix of the note of an unfinished migration; its source follows.
 const UNFINISHED: &str = "unfinished, from ";
 /// Pause after a failed read of the note.
 const PAUSE: Duration = Duration::from_millis(200);

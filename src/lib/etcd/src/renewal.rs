@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows the source. What cannot be used is named once, and changes nothing.
+/// Follows the certificate source. Unusable certificates are logged once and not applied.
 pub(crate) async fn run(shared: Arc<EtcdShared>, source: EtcdTlsSource, mut used: EtcdTls) {
     let mut named = None;
     loop {

@@ -1,5 +1,5 @@
-//! What the engine, its feed and its tasks share: the connection, where keys are, and the feed's
-//! progress.
+//! State shared by the engine, its feed and its tasks: the connection, the key layout, and the
+//! feed's progress.
 
 use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, reason};
 use crate::fence::Fence;
@@ -23,7 +23,7 @@ const STORE_PREFIX: &str = "/registry";
 /// neither a resource nor a group.
 const MARKER: &str = "/ferrokube/barrier";
 
-/// What the engine, its feed and its tasks share.
+/// Shared by the engine, its feed and its tasks.
 pub(crate) struct EtcdShared {
     pub(crate) connection: EtcdConnection,
     prefix: String,
@@ -87,7 +87,7 @@ impl EtcdShared {
         reason(self.connection.url(), status)
     }
 
-    /// What the next transaction that needs the fence requires.
+    /// The compare required by the next fenced transaction.
     pub(crate) async fn compare_fence(&self) -> Result<Compare, Status> {
         self.fence.compare(&self.connection, &self.leases, &self.prefix).await
     }

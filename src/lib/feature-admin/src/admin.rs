@@ -1,7 +1,7 @@
 //! The commands of `feature-admin`.
 //!
-//! What they print goes to the callback as it is made, for people or as JSON documents; the result
-//! is the exit code's.
+//! Output is passed to the callback as it is produced, as text or JSON documents; the result
+//! determines the exit code.
 
 use crate::check::{VersionChange, VersionChangeError};
 use crate::follow::{Features, follow};
@@ -31,7 +31,7 @@ const MANAGER: &str = "feature-admin";
 pub enum FeatureCommand {
     /// All features.
     List,
-    /// One feature, with what blocks it.
+    /// One feature, with its blockers.
     Describe(String),
     /// Sets `spec.desired` of a dynamic feature.
     Set {
@@ -91,7 +91,7 @@ pub enum FeatureAdminError {
     NotDynamic {
         /// Feature.
         name: String,
-        /// What to set where.
+        /// The setting and its location.
         flag: String,
     },
     /// The server refused a request.
@@ -137,7 +137,7 @@ impl FeatureAdmin {
         Self { api, options }
     }
 
-    /// Runs a command. False: what was checked does not hold.
+    /// Runs a command. False if a check failed.
     ///
     /// # Errors
     /// [`FeatureAdminError`].
@@ -335,7 +335,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// The terminal's control sequence for the start of what was drawn, which it erases.
+    /// The terminal control sequence that erases the previous drawing.
     fn erase(&self) -> String {
         match (self.live, self.lines.len()) {
             (None, _) | (_, 0) => String::new(),

@@ -17,7 +17,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 /// Longest name of a namespace or feature.
 const MAX_NAME: usize = 253;
 
-/// What a request for a path below `/ui/features/` is about.
+/// A parsed request below `/ui/features/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoardRequest {
     /// The style sheet; everyone who reached the path may read it.

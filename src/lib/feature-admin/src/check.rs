@@ -1,6 +1,6 @@
 //! Whether an upgrade or a downgrade is safe, as far as features are concerned (F13).
 //!
-//! What no server has confirmed counts as unsafe.
+//! Anything unconfirmed by servers counts as unsafe.
 
 use crate::report::FeatureReport;
 use ferrokube_features::KubernetesVersion;
@@ -129,7 +129,7 @@ impl VersionChange {
         whys
     }
 
-    /// What this binary knows of the feature at the other version.
+    /// The feature at the other version, as known to this binary.
     fn at_that_version(self, feature: &FeatureReport, state: FeatureState) -> Option<String> {
         let (known, to) = (feature.descriptor()?, self.to());
         match known.gate.at(to) {

@@ -1,8 +1,8 @@
 //! Feature objects for people: the commands of `feature-admin` and the pages of `/ui/features/`.
 //!
-//! Must never know how transitions work or where objects are stored: it reads what Feature objects
-//! say. Start at [`report`]; [`admin`] has the commands, [`board`] the pages, [`check`] says
-//! whether a change of version is safe.
+//! Must never know how transitions work or where objects are stored: it only reads Feature objects.
+//! Start at [`report`]; [`admin`] has the commands, [`board`] the pages, [`check`] says whether a
+//! change of version is safe.
 
 pub mod admin;
 pub mod board;

@@ -1,4 +1,4 @@
-//! A Feature object as values: state, users, and what holds a transition with how to unblock it.
+//! A Feature object as values: state, users, and blockers of a transition with how to unblock it.
 //!
 //! Texts are made safe for terminals here, once: whoever reports a use or refuses a write chooses
 //! some of them.
@@ -12,7 +12,7 @@ pub const KUBERNETES: &str = "kube-system";
 /// Longest text that is shown, in characters.
 const MAX_TEXT: usize = 2048;
 
-/// What a Feature object says. Fields that are missing are empty.
+/// A parsed Feature object. Missing fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureReport {
     /// Name of the gate.
@@ -37,7 +37,7 @@ pub struct FeatureReport {
     pub dynamic: bool,
     /// Values that components have reported.
     pub uses: Vec<ReportedUse>,
-    /// What must be done before the transition ends, in order.
+    /// Remaining tasks of the transition, in order.
     pub tasks: Vec<String>,
     /// Objects done and found by the first task.
     pub progress: Option<(u64, u64)>,
@@ -78,7 +78,7 @@ pub struct ReportedCondition {
 /// Something that holds a transition, or makes the cluster inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hindrance {
-    /// What it is.
+    /// The problem.
     pub why: String,
     /// How to remove it.
     pub remedy: String,
@@ -173,7 +173,7 @@ impl FeatureReport {
         self.state.is_some_and(FeatureState::is_turning)
     }
 
-    /// What this binary knows of it.
+    /// The descriptor in this binary.
     pub fn descriptor(&self) -> Option<&'static Descriptor> {
         let known = known::ALL.iter().copied().find(|known| known.gate.name == self.name);
         known.filter(|_| self.namespace == KUBERNETES)
@@ -202,7 +202,7 @@ impl FeatureReport {
         self.flag(self.configured == "Enabled")
     }
 
-    /// What the first task waits for, if nothing holds it.
+    /// What the first task waits for, if it is not blocked.
     pub fn waiting(&self) -> Option<String> {
         let task = self.tasks.first()?;
         Some(match task.as_str() {
@@ -216,7 +216,7 @@ impl FeatureReport {
         })
     }
 
-    /// What holds the transition or is wrong, each with how to unblock it.
+    /// Blockers and problems of the transition, each with a remedy.
     pub fn hindrances(&self) -> Vec<Hindrance> {
         let mut found: Vec<Hindrance> = Vec::new();
         for (kind, wrong) in

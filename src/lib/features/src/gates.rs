@@ -1,4 +1,4 @@
-//! The values of all gates in one component, and the record of which were asked.
+//! The values of all gates in one component, and a record of which were read.
 
 use crate::descriptor::{Descriptor, FeatureSetting};
 use crate::gate::{Gate, GateSpec, Stage};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// use.
 ///
 /// A value rather than a global: components in one process have their own ([`Self::separate`]).
-/// What the command line says is immutable; values of central features follow the Feature API
+/// Values set by command line are immutable; those of central features follow the Feature API
 /// ([`Self::follow`]).
 #[derive(Clone, Debug)]
 pub struct Gates(Arc<GateTable>);
@@ -152,7 +152,7 @@ impl Gates {
         Arc::clone(&value.live)
     }
 
-    /// Sets the value of a gate to what the Feature API says. Returns whether it changes.
+    /// Sets a gate to its value in the Feature API. Returns whether it changes.
     pub fn follow(&self, name: &str, enabled: bool) -> bool {
         let found = self.find(name);
         found.is_some_and(|value| value.live.swap(enabled, Ordering::Relaxed) != enabled)

@@ -1,4 +1,4 @@
-//! Coordinated leader election (KEP-4355): its gate, and what it stores.
+//! Coordinated leader election (KEP-4355): its gate, and its stored fields.
 
 use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
 use crate::gate::{Gate, GateSpec, Stage};

@@ -140,7 +140,7 @@ pub fn sheet(descriptor: &Descriptor) -> String {
     page
 }
 
-/// What stands above the table of [`index`].
+/// Text above the table of [`index`].
 const GUIDE: &str = "\
 # Features
 

@@ -96,12 +96,12 @@ pub struct FeatureUse {
     pub enabled: bool,
 }
 
-/// What the transitions store in a Feature object.
+/// The transition state stored in a Feature object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionRecord {
     /// Where the transition stands, as in `status.state`.
     pub state: FeatureState,
-    /// Counts the transitions that began. What was done for one of them says nothing about another.
+    /// Number of the transition. Progress of one says nothing about another.
     pub number: u64,
     /// Tasks before the transition ends, in order.
     pub tasks: Vec<String>,

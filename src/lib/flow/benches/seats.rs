@@ -1,4 +1,4 @@
-//! What classification and seats cost a create, on one thread, without work in between.
+//! Cost of classification and seats per create, on one thread, without other work.
 //!
 //! ```text
 //! cargo bench -p ferrokube-flow --bench seats              # a million requests of each kind

@@ -1,4 +1,4 @@
-//! A request waiting for a webhook: what it holds meanwhile counts for the webhook, not for its
+//! A request waiting for a webhook: memory held meanwhile is charged to the webhook, not to the
 //! caller.
 
 use super::share::{BudgetCaller, BudgetGrant, Loan};
@@ -6,7 +6,7 @@ use super::{Flow, MAX_WAIT, REQUEST, leave_seat, with_grants};
 use ferrokube_apimachinery::heap;
 use std::sync::Arc;
 
-/// A pending call of a webhook, and what its request holds meanwhile.
+/// A pending webhook call, and the memory that its request holds meanwhile.
 #[derive(Debug)]
 pub struct Away {
     webhook: BudgetCaller,
@@ -26,9 +26,9 @@ pub enum AwayError {
 }
 
 impl Away {
-    /// Begins a wait for a webhook (`webhook` is a hash that stands for it) with `bytes` on top of
-    /// what the request of this task holds: from now on its seat is free, and its body, tree and
-    /// list count for the webhook, as does what earlier waits left.
+    /// Begins a wait for a webhook (identified by the hash `webhook`) with `bytes` in addition to
+    /// those held by this task's request. Its seat is released, and its body, tree and list are
+    /// charged to the webhook, as are leftovers of earlier waits.
     ///
     /// # Errors
     /// [`AwayError`].
@@ -83,8 +83,8 @@ impl Away {
         }
     }
 
-    /// Ends the wait: the request continues with what it brought, and with `tree` bytes for the
-    /// decoded response.
+    /// Ends the wait: the request continues with its own grants, and `tree` bytes for the decoded
+    /// response.
     ///
     /// # Errors
     /// [`AwayError`].
@@ -98,7 +98,7 @@ impl Away {
         Ok(tree)
     }
 
-    /// What came with the request stays counted, also after a call that failed.
+    /// Returns the request's own grants, also after a failed call.
     fn hand_back(&mut self) {
         let Some((_, loan)) = self.held.take() else { return };
         let mut own = loan.keep();

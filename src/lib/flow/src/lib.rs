@@ -1,10 +1,10 @@
 //! Flow control: which requests get a share of the server's budgets.
 //! Must never know routes, kinds or storage. Start at [`Flow`].
 //!
-//! - *Seats* are held while a request is worked on, from the end of its body to its response, or to
-//!   the begin of its watch. They are those of priority levels, see [`priority`].
-//! - *Bytes* are held for request bodies, for the trees decoded from them, for what waits for
-//!   webhooks, for lists until they are read, and for large heads.
+//! - *Seats* are held while working on a request, from the end of its body to its response or the
+//!   start of its watch. They belong to priority levels, see [`priority`].
+//! - *Bytes* are held for request bodies, the trees decoded from them, requests waiting for
+//!   webhooks, lists until they are read, and large heads.
 //! - *Slow bodies*, and bodies that are read only to be dropped, are counted.
 //!
 //! A request that waits for its client or for a webhook must not starve those that work. While its
@@ -115,7 +115,7 @@ struct RequestGrants {
     body: Option<BudgetGrant>,
     tree: Option<BudgetGrant>,
     list: Option<BudgetGrant>,
-    /// What became of body, tree and list after a wait for a webhook.
+    /// Grants for body, tree and list after a wait for a webhook.
     away: Vec<BudgetGrant>,
 }
 
@@ -227,7 +227,7 @@ impl Flow {
         self.drains.try_take(caller, 1)
     }
 
-    /// Grows `held` to what has arrived of a body, in steps: one large demand would block all
+    /// Grows `held` with the received bytes of a body, in steps: one large demand would block all
     /// callers that wait for little.
     pub async fn body(
         &self,
@@ -386,7 +386,7 @@ pub fn hold_body(body: Option<BudgetGrant>) {
     with_grants(|grants| grants.body = body);
 }
 
-/// Gives back what the decoded body does not need of its estimate.
+/// Returns the unused part of the decoded body's estimate.
 pub fn shrink_tree(bytes: impl FnOnce() -> usize) {
     with_grants(|grants| {
         if let Some(tree) = &mut grants.tree {
@@ -395,7 +395,7 @@ pub fn shrink_tree(bytes: impl FnOnce() -> usize) {
     });
 }
 
-/// Gives back what the list does not need of its estimate.
+/// Returns the unused part of the list's estimate.
 pub fn shrink_list(bytes: usize) {
     with_grants(|grants| match &mut grants.list {
         Some(_) if bytes <= UNCOUNTED_LIST => grants.list = None,

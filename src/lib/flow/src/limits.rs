@@ -1,4 +1,4 @@
-//! Bounds of what requests share.
+//! Limits of resources shared by requests.
 
 use std::time::Duration;
 

@@ -6,9 +6,9 @@
 //! bounded queue; freed room goes to the caller that holds least, and within a caller in order of
 //! arrival.
 //!
-//! What is held while waiting for something else (a client's body, a webhook) is a [`Loan`]. When a
-//! caller that would hold less finds no room, loans of the caller that holds most are called back,
-//! oldest first. So idle requests lock nobody out, however many callers send them.
+//! Amounts held while waiting for something else (a client's body, a webhook) are [`Loan`]s. When a
+//! caller that would hold less finds no room, loans of the largest holder are revoked, oldest
+//! first. So idle requests lock no one out, however many callers send them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -120,7 +120,7 @@ pub struct Loan {
     is_called_back: bool,
 }
 
-/// A place in the queue. Dropping it leaves the queue, or returns what was granted meanwhile.
+/// A place in the queue. Dropping it leaves the queue, or returns a grant received meanwhile.
 #[derive(Debug)]
 struct QueuedWaiter {
     core: Arc<ShareCore>,
@@ -158,8 +158,8 @@ impl Share {
         })
     }
 
-    /// Takes an amount in exchange for grants of this share, at once: what a request holds is not
-    /// in its own way. `None`: the grants stay as they are.
+    /// Exchanges grants of this share for an amount, atomically, so that a request is not blocked
+    /// by its own grants. `None`: the grants are unchanged.
     pub fn try_exchange(
         &self,
         held: &mut Vec<BudgetGrant>,

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(300);
-/// An entry without a failure for this long is forgotten.
+/// An entry expires this long after its last failure.
 const EXPIRY: Duration = Duration::from_secs(2 * MOST.as_secs());
 
-/// Failures by pod and image. Bounded by expiry: an entry needs a failed pull.
+/// Failures by pod and image. Bounded by expiry, since every entry stems from a failed pull.
 #[derive(Default)]
 pub(crate) struct PullBackoff(Mutex<HashMap<String, FailedPull>>);
 
@@ -21,14 +21,14 @@ struct FailedPull {
 }
 
 impl PullBackoff {
-    /// Message of the failure that is being backed off from.
+    /// Message of the last failure, while its back-off lasts.
     pub(crate) fn pending(&self, key: &str) -> Option<String> {
         let failures = self.0.lock();
         let failure = failures.get(key)?;
         (failure.since.elapsed() < failure.pause).then(|| failure.message.clone())
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub(crate) fn failed(&self, key: &str, message: String) {
         let mut failures = self.0.lock();
         failures.retain(|_, failure| failure.since.elapsed() < EXPIRY);
@@ -37,7 +37,7 @@ impl PullBackoff {
         failures.insert(key.to_owned(), FailedPull { pause, since: Instant::now(), message });
     }
 
-    /// Forgets what is over.
+    /// Drops expired entries.
     pub(crate) fn tidy(&self) {
         self.0.lock().retain(|_, failure| failure.since.elapsed() < EXPIRY);
     }

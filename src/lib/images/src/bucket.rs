@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Refuses what exceeds the rate.
+/// Rejects pulls above the rate.
 pub(crate) struct PullBucket {
     per_second: f64,
     burst: f64,
@@ -11,7 +11,7 @@ pub(crate) struct PullBucket {
 }
 
 impl PullBucket {
-    /// `None` without a rate: no limit.
+    /// `None` for a rate of 0: no limit.
     pub(crate) fn new(per_second: u32, burst: u32) -> Option<Self> {
         let burst = f64::from(burst);
         (per_second > 0).then(|| Self {
@@ -21,7 +21,7 @@ impl PullBucket {
         })
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token if one is available.
     pub(crate) fn take(&self) -> bool {
         let mut level = self.level.lock();
         let (tokens, since) = *level;

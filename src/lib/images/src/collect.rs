@@ -1,5 +1,5 @@
-//! Removes images that nothing uses, those that were used longest ago first; kubelet's order and
-//! figures.
+//! Garbage collection of unused images, least recently used first, with kubelet's order and
+//! thresholds.
 
 use crate::manager::ImageManager;
 use ferrokube_cri::{CriError, ImageSpec, ImageSummary, ListImagesRequest, RemoveImageRequest};
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 /// When images are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageCollection {
-    /// Percentage of the file system's use from which on images are removed.
+    /// Disk usage in percent above which images are removed.
     pub high_percent: u8,
-    /// Percentage down to which they are.
+    /// Disk usage in percent at which removal stops.
     pub low_percent: u8,
-    /// Time since an image was first seen, below which it stays.
+    /// Minimum time since an image was first seen before it may be removed.
     pub least_age: Duration,
-    /// Time without use after which an image is removed, whatever is free; `None`: never.
+    /// Idle time after which an image is removed regardless of disk usage; `None`: never.
     pub longest_unused: Option<Duration>,
 }
 
 impl ImageCollection {
-    /// Bytes to free of a file system with this size and this room; `None`: none.
+    /// Bytes to free on a file system with this capacity and availability; `None`: none.
     pub fn excess(&self, capacity: u64, available: u64) -> Option<u64> {
         let used = capacity.saturating_sub(available);
         let is_full =
@@ -39,7 +39,7 @@ struct SeenImage {
     used: Option<Instant>,
 }
 
-/// Remembers which images were used when. Bounded by the images of the node.
+/// Tracks when images were last used. Bounded by the images of the node.
 pub struct ImageCollector {
     images: ImageManager,
     policy: ImageCollection,
@@ -47,12 +47,12 @@ pub struct ImageCollector {
 }
 
 impl ImageCollector {
-    /// For the images of this manager.
+    /// Collects the images of this manager.
     pub fn new(images: ImageManager, policy: ImageCollection) -> Self {
         Self { images, policy, seen: BTreeMap::new() }
     }
 
-    /// Looks at what there is and what of it is in use: references of containers, of any form.
+    /// Scans the images. `in_use` has the references of containers, in any form.
     ///
     /// # Errors
     /// The runtime's.
@@ -91,17 +91,17 @@ impl ImageCollector {
         Ok(())
     }
 
-    /// Removes images until at least these bytes are free; returns how many are.
+    /// Removes images until at least these bytes were freed. Returns the bytes freed.
     ///
     /// # Errors
-    /// The runtime's, of the list; an image that cannot be removed is logged.
+    /// The runtime's, from the list. Failures to remove an image are only logged.
     pub async fn free(&mut self, in_use: &BTreeSet<String>, bytes: u64) -> Result<u64, CriError> {
         let mut freed: u64 = 0;
         for image in self.look(in_use).await? {
             if freed >= bytes {
                 break;
             }
-            // One that has just come is of a pod that is about to start.
+            // A new image belongs to a pod that is about to start.
             if image.first.elapsed() < self.policy.least_age {
                 continue;
             }
@@ -122,7 +122,7 @@ impl ImageCollector {
     }
 }
 
-/// An image that no container is made of.
+/// An image without a container.
 #[derive(Debug)]
 pub struct UnusedImage {
     id: String,

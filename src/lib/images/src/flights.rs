@@ -1,4 +1,4 @@
-//! Flights: one pull per image and credentials, joined by all pods that need it meanwhile.
+//! Flights: one pull per image and credentials, shared by all pods that request it meanwhile.
 
 use crate::list::{Arrival, PullList};
 use crate::manager::{PullConfig, PullPolicy, PullRequest};
@@ -17,16 +17,16 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Where a flight is: in this order, `Queued` and `Pulling` each only if it comes to that.
+/// Progress of a flight. States occur in this order; `Queued` and `Pulling` may be skipped.
 #[derive(Clone)]
 pub(crate) enum FlightState {
     /// Has a slot, or needs none.
     Ready,
-    /// Waiting for a slot, behind pulls in progress and pulls in the queue.
+    /// Waiting for a slot, behind `running` pulls and `ahead` queued ones.
     Queued { running: usize, ahead: usize },
-    /// The runtime pulls.
+    /// The runtime is pulling.
     Pulling,
-    /// Ended.
+    /// Finished.
     Over(Result<Pulled, PullFailure>),
 }
 
@@ -37,20 +37,21 @@ pub(crate) struct Pulled {
     pub(crate) image_ref: String,
     /// Bytes; 0 if unknown.
     pub(crate) size: u64,
-    /// Time of the pull without waiting; `None`: the image was there when the slot was free.
+    /// Duration of the pull without waiting; `None`: the image was present when the slot became
+    /// free.
     pub(crate) pull: Option<Duration>,
 }
 
-/// Why a flight brought nothing. The pod's back-off decides on the next one.
+/// Why a flight failed. The pod's back-off decides when to retry.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PullFailure {
     /// Registry QPS and burst.
     #[error("pull QPS exceeded")]
     Throttled,
-    /// Cancelled here.
+    /// Cancelled after this time without progress.
     #[error("no progress for {}s, cancelled", .0.as_secs())]
     Stalled(Duration),
-    /// The runtime's errors, one for each of the credentials.
+    /// The runtime's errors, one per credentials.
     #[error("{}", join(.0))]
     Runtime(Vec<CriError>),
     /// A panic, or the end of the process.
@@ -79,12 +80,12 @@ struct Flight {
     task: AbortHandle,
 }
 
-/// All flights of a node, and what bounds them.
+/// All flights of a node, and their limits.
 pub(crate) struct Flights {
     pub(crate) runtime: Runtime,
     pub(crate) config: PullConfig,
     pub(crate) metrics: Arc<PullMetrics>,
-    /// Whether the runtime takes the limit.
+    /// Whether the runtime enforces the limit.
     pub(crate) is_offered: AtomicBool,
     list: Option<Arc<PullList>>,
     bucket: Option<PullBucket>,
@@ -97,7 +98,7 @@ struct CurrentFlights {
     by_key: HashMap<FlightKey, Flight>,
 }
 
-/// A pod's part in a flight; dropped, the pod leaves it.
+/// A pod's participation in a flight; dropping it leaves the flight.
 pub(crate) struct JoinedFlight {
     pub(crate) state: watch::Receiver<FlightState>,
     flights: Arc<Flights>,
@@ -119,13 +120,13 @@ impl Flights {
         }
     }
 
-    /// The limit to hand to the runtime with a pull.
+    /// The limit to pass to the runtime with each pull.
     fn offered(&self) -> Option<u32> {
         let is_used = !self.config.is_serial && self.is_offered.load(Ordering::Relaxed);
         self.config.limit().filter(|_| is_used)
     }
 
-    /// Joins the flight of these credentials, or starts it: its place in the queue is taken now.
+    /// Joins the flight with these credentials, or starts one, which enters the queue immediately.
     pub(crate) fn join(self: &Arc<Self>, image: &str, request: &PullRequest) -> JoinedFlight {
         let credentials = request.credentials.iter().map(ferrokube_cri::encoded).collect();
         let key = FlightKey { image: image.to_owned(), credentials };
@@ -160,7 +161,7 @@ impl Flights {
                 }
                 None => flight.run(arrival).await,
             };
-            // Not joined any more, then over.
+            // First make it unjoinable, then finish it.
             flight.flights.remove(&key_of_task, number);
             flight.state.send_replace(FlightState::Over(outcome));
         };
@@ -280,7 +281,7 @@ impl RunningFlight {
             match self.flights.runtime.pull_image(request).await {
                 Ok(response) => return Ok(response.image_ref),
                 Err(error) => {
-                    // Other credentials would not be let in either.
+                    // Other credentials would be throttled as well.
                     let is_final = limit::is_refusal(&error);
                     errors.push(error);
                     if is_final {

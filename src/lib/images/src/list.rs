@@ -1,4 +1,4 @@
-//! The list of pulls in progress, bounded, with those that wait for a place in order of arrival.
+//! The bounded list of concurrent pulls, with a FIFO queue.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -19,15 +19,15 @@ struct ListEntries {
     arrivals: u64,
 }
 
-/// A pull's place among those in progress; the next one's when dropped.
+/// A slot of a running pull; passed to the next one when dropped.
 pub(crate) struct ListSlot(Option<Arc<PullList>>);
 
-/// A pull that has arrived: with a slot, or waiting. Dropped, it leaves the queue.
+/// A pull that has arrived: with a slot, or waiting. Dropping it leaves the queue.
 pub(crate) struct Arrival {
     list: Arc<PullList>,
     number: u64,
     granted: oneshot::Receiver<ListSlot>,
-    /// Pulls in progress and ahead in the queue on arrival; `None`: there was a slot.
+    /// Running and queued pulls ahead on arrival; `None` if a slot was free.
     pub(crate) behind: Option<(usize, usize)>,
 }
 
@@ -36,7 +36,7 @@ impl PullList {
         Arc::new(Self { limit: limit.max(1), entries: Mutex::default() })
     }
 
-    /// Takes a slot or the last place in the queue, now.
+    /// Takes a slot or the last place in the queue immediately.
     pub(crate) fn arrive(self: &Arc<Self>) -> Arrival {
         let (grant, granted) = oneshot::channel();
         let mut entries = self.entries.lock();
@@ -60,14 +60,14 @@ impl PullList {
 impl Arrival {
     /// Waits for the slot. Cancel safe.
     pub(crate) async fn slot(&mut self) -> ListSlot {
-        // The list is alive, and drops no sender of a waiting receiver.
+        // The list is alive, and drops no sender with a waiting receiver.
         (&mut self.granted).await.unwrap_or(ListSlot(None))
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        // A slot that was granted but not received goes on when the receiver is dropped.
+        // A slot that was granted but not received is passed on when the receiver is dropped.
         self.list.entries.lock().waiting.retain(|(number, _)| *number != self.number);
     }
 }
@@ -87,7 +87,7 @@ impl Drop for ListSlot {
             let Some((_, grant)) = next else { return };
             match grant.send(Self(Some(Arc::clone(&list)))) {
                 Ok(()) => return,
-                // Its pull has gone: the next one.
+                // Its pull was dropped: try the next one.
                 Err(mut slot) => slot.0 = None,
             }
         }

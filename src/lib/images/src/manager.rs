@@ -1,4 +1,4 @@
-//! Makes sure that a container's image is there.
+//! Ensures that a container's image is present.
 
 use crate::backoff::PullBackoff;
 use crate::flights::{FlightState, Flights, PullFailure, Pulled};
@@ -15,19 +15,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two events about a pull that goes on.
+/// Interval between progress events of a pull.
 const PROGRESS_EVENTS: Duration = Duration::from_secs(30);
 
-/// Bounds of pulls.
+/// Limits of pulls.
 #[derive(Clone, Copy, Debug)]
 pub struct PullConfig {
-    /// One pull at a time, whatever the limit.
+    /// One pull at a time, regardless of `max_parallel`.
     pub is_serial: bool,
-    /// Pulls in parallel; `None` or 0: no limit.
+    /// Max concurrent pulls; `None` or 0: no limit.
     pub max_parallel: Option<u32>,
     /// Pulls per second; 0: no limit.
     pub registry_qps: u32,
-    /// Pulls that may exceed the rate at once.
+    /// Burst above the rate.
     pub registry_burst: u32,
     /// Time without progress after which a pull is cancelled.
     pub progress_timeout: Duration,
@@ -54,9 +54,9 @@ impl Default for PullConfig {
 /// A container's `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// Asks the registry each time.
+    /// Contacts the registry each time.
     Always,
-    /// Pulls what is not there.
+    /// Pulls only missing images.
     IfNotPresent,
     /// Never pulls.
     Never,
@@ -67,28 +67,28 @@ pub enum PullPolicy {
 pub struct PodIdentity {
     /// Namespace of the pod and its events.
     pub namespace: String,
-    /// In its namespace.
+    /// Name within the namespace.
     pub name: String,
-    /// Distinguishes it from an earlier pod of that name.
+    /// Distinguishes it from an earlier pod with the same name.
     pub uid: String,
 }
 
 /// An image that a container needs.
 #[derive(Clone)]
 pub struct PullRequest {
-    /// Events are reported on it.
+    /// The pod on which events are reported.
     pub pod: PodIdentity,
-    /// As the container names it.
+    /// The image as named in the container.
     pub image: String,
     /// The container's policy.
     pub policy: PullPolicy,
-    /// To try in turn; none: anonymous.
+    /// Tried in order; empty: anonymous.
     pub credentials: Vec<RegistryAuth>,
     /// Config of the pod's sandbox.
     pub sandbox: Option<PodSandboxConfig>,
     /// Handler of the pod's runtime class.
     pub runtime_handler: String,
-    /// The pod's annotations, which go along as the image's.
+    /// The pod's annotations, passed along with the image.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -109,13 +109,13 @@ pub struct PullEvent {
     pub is_warning: bool,
     /// kubelet's word: `Pulling`, `Pulled`, `Failed`, `BackOff`, ...
     pub reason: &'static str,
-    /// For people, in kubelet's wording.
+    /// kubelet's message.
     pub message: String,
 }
 
 /// Receives events. Must not block.
 pub trait PullEvents: Send + Sync {
-    /// Reports an event of a pod, now.
+    /// Reports an event about a pod.
     fn report(&self, pod: &PodIdentity, event: PullEvent);
 }
 
@@ -128,7 +128,7 @@ pub struct ImageManager {
 }
 
 impl ImageManager {
-    /// For a runtime; call [`Self::learn_capabilities`] next.
+    /// Creates a manager for a runtime; call [`Self::learn_capabilities`] next.
     pub fn new(
         runtime: Runtime,
         config: PullConfig,
@@ -139,11 +139,11 @@ impl ImageManager {
         Self { flights, backoff: Arc::default(), events }
     }
 
-    /// Reads whether the runtime enforces the limit itself. To be called at start and whenever the
-    /// runtime may have changed; flights in progress stay as they began.
+    /// Queries whether the runtime enforces the limit itself. Call it at start and whenever the
+    /// runtime may have changed; running flights are not affected.
     ///
     /// # Errors
-    /// The runtime's; the previous answer is kept.
+    /// The runtime's; the previous result is kept.
     pub async fn learn_capabilities(&self) -> Result<bool, CriError> {
         let runtime = self.flights.runtime.within(Some(Duration::from_secs(120)));
         let status = runtime.status(RuntimeStatusRequest { verbose: true }).await?;
@@ -154,13 +154,13 @@ impl ImageManager {
         Ok(is_offered)
     }
 
-    /// The image service, for calls that take no time.
+    /// The image service, for short calls.
     pub fn runtime(&self) -> Runtime {
         self.flights.runtime.within(Some(Duration::from_secs(120)))
     }
 
-    /// Whether [`Self::ensure`] would ask the registry: if not, it needs no credentials. What cannot
-    /// be known counts as a pull.
+    /// Whether [`Self::ensure`] would contact the registry; if not, it needs no credentials. True
+    /// if unknown.
     pub async fn needs_pull(&self, request: &PullRequest) -> bool {
         let Ok(image) = with_default_tag(&request.image) else { return false };
         match request.policy {
@@ -170,10 +170,9 @@ impl ImageManager {
         }
     }
 
-    /// Makes sure that the image is there; returns the runtime's reference to it.
+    /// Ensures that the image is present. Returns the runtime's reference to it.
     ///
-    /// Dropping the future is how a pod goes: it leaves the queue, and a pull that nobody else
-    /// needs is cancelled.
+    /// Dropping the future leaves the queue, and cancels the pull if no other pod needs it.
     ///
     /// # Errors
     /// [`PullError`]. The caller may retry at any time: failures back off here.
@@ -227,7 +226,7 @@ impl ImageManager {
         })
     }
 
-    /// The runtime's reference; `None`: it has no such image.
+    /// The runtime's reference; `None` if it does not have the image.
     async fn look(&self, image: &str, request: &PullRequest) -> Result<Option<String>, CriError> {
         let spec = ImageSpec {
             image: image.to_owned(),
@@ -259,7 +258,7 @@ impl ImageManager {
                         "Successfully pulled image {name:?} in {} ({} including waiting). Image \
                          size: {} bytes.",
                         go_duration(pull),
-                        // One that joined late has waited for less than the pull.
+                        // A pod that joined late has waited for less than the pull.
                         go_duration(began.elapsed().max(pull)),
                         pulled.size
                     ),

@@ -1,4 +1,4 @@
-//! Metrics of pulls. Names that kubelet has are its own.
+//! Metrics of pulls, with kubelet's names where it has them.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

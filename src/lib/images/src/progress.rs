@@ -1,13 +1,13 @@
-//! Whether pulls make progress: CRI shows it only as use of the image filesystem.
+//! Detects stalled pulls: CRI shows progress only as usage of the image file system.
 
 use ferrokube_cri::{ImageFsInfoRequest, Runtime};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest interval between two looks.
+/// Max poll interval.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns once nothing has changed on the image filesystem for this long.
+/// Returns once the image file system has not changed for this long.
 pub(crate) async fn stalled(runtime: &Runtime, timeout: Duration) {
     let mut last = None;
     let mut since = Instant::now();
@@ -20,7 +20,8 @@ pub(crate) async fn stalled(runtime: &Runtime, timeout: Duration) {
     }
 }
 
-/// Bytes in use, by the runtime, and on the filesystem: what is being downloaded is no image yet.
+/// Bytes used according to the runtime and to the file system: the runtime does not count partial
+/// downloads.
 async fn used(runtime: &Runtime) -> Option<(u64, u64)> {
     let info = runtime.image_fs_info(ImageFsInfoRequest {}).await.ok()?;
     let filesystem = info.image_filesystems.first()?;

@@ -1,6 +1,6 @@
-//! Names of images: syntax, and the tag that is meant without one.
+//! Image references: syntax, and the default tag.
 
-/// A name that no image can have.
+/// An invalid image reference.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ReferenceError {
     /// Syntax.
@@ -18,7 +18,7 @@ pub enum ReferenceError {
     Long(String),
 }
 
-/// Longest repository name.
+/// Max length of a repository name.
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
 

@@ -1,8 +1,8 @@
-//! What is written.
+//! The installed files.
 
 use std::path::{Path, PathBuf};
 
-/// Names of components in `bin`: the executable acts as what it is called.
+/// Names of components in `bin`, which select the role of the executable.
 pub const LINKS: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kubelet", "feature-admin", "kubectl-features"];
 
@@ -71,8 +71,8 @@ pub fn text(content: &Content, prefix: &Path) -> String {
     content.text.replace(WRITTEN_PREFIX, &prefix.display().to_string())
 }
 
-/// The path of a file: whatever the prefix is, systemd reads only what is below `/usr/local`,
-/// `/usr` and `/etc`.
+/// The path of a file. Regardless of the prefix, systemd reads only `/usr/local`, `/usr` and
+/// `/etc`.
 pub(crate) fn place(prefix: &Path, rest: &str) -> PathBuf {
     let is_read = prefix == Path::new("/usr/local") || prefix == Path::new("/usr");
     match rest.strip_prefix("lib/") {

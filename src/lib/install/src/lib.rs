@@ -2,7 +2,7 @@
 //! Takes it away again, and goes back to the executable before.
 //!
 //! Must never know what the executable does, and never touches state (`/var/lib/ferrokube`). Start
-//! at [`Installation::install`]; [`contents`] has what is written.
+//! at [`Installation::install`]; [`contents`] has the installed files.
 
 pub mod contents;
 
@@ -50,8 +50,8 @@ pub enum InstallError {
 }
 
 impl Installation {
-    /// Installs, or upgrades: running processes keep the executable that they started with. What
-    /// is in `/etc/ferrokube` is left alone.
+    /// Installs, or upgrades: running processes keep the executable that they started with. Files
+    /// in `/etc/ferrokube` are not changed.
     ///
     /// # Errors
     /// [`InstallError`].
@@ -78,7 +78,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Removes what [`Self::install`] made, except for configuration.
+    /// Removes the files created by [`Self::install`], except for configuration.
     ///
     /// # Errors
     /// [`InstallError`].

@@ -1,4 +1,4 @@
-//! Pods as the runtime's configurations.
+//! Converts pods to the runtime's sandbox and container configurations.
 
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::NodePod;
@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Labels by which sandboxes and containers are found again; kubelet's.
+/// kubelet's labels, by which sandboxes and containers are found again.
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
 pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// Grace period, on sandboxes: a pod whose file is gone still gets it.
+/// Annotation of sandboxes with the grace period, for pods whose manifest is gone.
 pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 const MIN_SHARES: i64 = 2;
@@ -41,7 +41,7 @@ pub(crate) fn pod_directory(root: &Path, uid: &str) -> PathBuf {
     root.join("pods").join(plain(uid))
 }
 
-/// A name as one component of a path, whatever a file or the runtime says that it is.
+/// Makes a name safe as a single path component: manifests and runtimes are untrusted.
 pub(crate) fn plain(name: &str) -> String {
     let hides = if name.is_empty() || name.starts_with('.') { "_" } else { "" };
     format!("{hides}{}", name.replace(['/', '\0'], "_"))
@@ -91,7 +91,7 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
             namespace: pod.namespace.clone(),
             attempt,
         }),
-        // A runtime refuses the name of the host's namespace.
+        // Runtimes reject a host name in the host's UTS namespace.
         hostname: if is_on_host { String::new() } else { truncated(&pod.name) },
         log_directory: log_directory(logs, pod).display().to_string(),
         port_mappings: host_ports::mappings(pod),
@@ -146,7 +146,7 @@ fn unconfined() -> cri::SecurityProfile {
     cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
 }
 
-/// What a start of a container adds to its spec.
+/// What the start of a container adds to its spec.
 pub(crate) struct ContainerStart {
     /// The runtime's reference to the image.
     pub(crate) image_ref: String,
@@ -219,7 +219,7 @@ fn resources(container: &Container) -> cri::LinuxContainerResources {
     let memory = amount(&resources.limits, "memory").map_or(0, |amount| amount.value());
     cri::LinuxContainerResources {
         cpu_period: CPU_PERIOD,
-        // At least a millisecond, as kubelet's.
+        // At least a millisecond, as in kubelet.
         cpu_quota: limit.map_or(0, |limit| (limit.saturating_mul(CPU_PERIOD) / 1000).max(1000)),
         cpu_shares: (request.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES),
         memory_limit_in_bytes: memory,

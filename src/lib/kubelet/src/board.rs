@@ -1,4 +1,4 @@
-//! Statuses of the node's pods: workers post them, the API's writer takes what is new.
+//! Statuses of the node's pods: workers post them, and the writer in `api/` takes changed ones.
 
 use crate::pod::{MIRROR, NodePod};
 use crate::status::merged;
@@ -22,7 +22,7 @@ pub(crate) struct PostedStatus {
     pub(crate) pod: PodIdentity,
     pub(crate) is_static: bool,
     pub(crate) context: TraceContext,
-    /// None: only the deletion is to be written.
+    /// `None`: only the deletion is written.
     pub(crate) status: Option<PodStatus>,
     /// Whether the pod has ended and is to be removed from the API.
     pub(crate) is_ended: bool,
@@ -64,7 +64,7 @@ impl StatusBoard {
         self.changed.notify_one();
     }
 
-    /// Posts that a pod of the API was not run, and why.
+    /// Posts that a pod from the API was rejected, and why.
     pub(crate) fn reject(
         &self,
         pod: PodIdentity,
@@ -90,7 +90,7 @@ impl StatusBoard {
         self.changed.notify_one();
     }
 
-    /// Posts that a deleted pod has ended: it is to leave the API.
+    /// Posts that a deleted pod has terminated, so that its object is removed.
     pub(crate) fn ended(&self, pod: PodIdentity, context: TraceContext) {
         let mut posted = self.posted.lock();
         let uid = pod.uid.clone();
@@ -109,7 +109,7 @@ impl StatusBoard {
         self.posted.lock().retain(|uid, _| is_known(uid));
     }
 
-    /// Returns what is new; it counts as written unless it is returned by [`Self::again`].
+    /// Takes the changed statuses. They count as written unless [`Self::again`] returns them.
     pub(crate) async fn take(&self) -> Vec<PostedStatus> {
         loop {
             let changed = self.changed.notified();
@@ -129,7 +129,7 @@ impl StatusBoard {
         }
     }
 
-    /// Marks a status that could not be written.
+    /// Queues a status again after a failed write.
     pub(crate) fn again(&self, uid: &str) {
         if let Some(posted) = self.posted.lock().get_mut(uid) {
             posted.is_new = true;

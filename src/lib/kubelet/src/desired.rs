@@ -1,4 +1,4 @@
-//! Which pods there should be: those of files, and those that the API server has bound to the node.
+//! The desired pods: those from files, and those bound to the node in the API.
 
 use crate::assemble::grace;
 use crate::ending::EndingPod;
@@ -10,23 +10,23 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Pods that the sources report.
+/// The pods reported by the sources.
 #[derive(Debug, Default)]
 pub(crate) struct DesiredPods {
-    /// To be run.
+    /// Pods to run.
     pub(crate) wanted: Vec<NodePod>,
-    /// To be ended, and then deleted.
+    /// Pods to terminate, and then to remove from the API.
     pub(crate) ending: Vec<EndingPod>,
-    /// Not to be run, and why.
+    /// Pods that cannot be run, and why.
     pub(crate) rejected: Vec<(PodIdentity, TraceContext, String)>,
-    /// Whether all sources were read: only then a pod that is missing is not wanted.
+    /// Whether all sources were read. Only then are absent pods terminated.
     pub(crate) is_complete: bool,
     known: BTreeSet<String>,
 }
 
 impl DesiredPods {
-    /// From the files, and the pods of the API server if there is one; the inner `None`: it was
-    /// not listed yet.
+    /// Merges the pods from files with those from the API (`None` without an API server,
+    /// `Some(None)` before its first list).
     pub(crate) fn of(files: Option<&[NodePod]>, bound: Option<Option<Vec<Arc<Pod>>>>) -> Self {
         let is_complete = files.is_some() && !matches!(bound, Some(None));
         let mut desired = Self { is_complete, ..Self::default() };
@@ -58,7 +58,7 @@ impl DesiredPods {
             });
             return;
         }
-        // What has ended is not run again, whatever is left of it.
+        // A terminated pod is not run again, even if the runtime still has parts of it.
         if matches!(phase, Some("Succeeded" | "Failed")) {
             return;
         }
@@ -71,13 +71,13 @@ impl DesiredPods {
         }
     }
 
-    /// Whether a source has this pod, in any state.
+    /// Whether a source lists this pod, in any state.
     pub(crate) fn knows(&self, uid: &str) -> bool {
         self.known.contains(uid)
     }
 }
 
-/// The identity of a pod that cannot be run: nothing of its spec.
+/// The identity of an invalid pod, without its spec.
 fn bare(pod: &Pod) -> NodePod {
     let meta = pod.metadata.clone();
     NodePod {

@@ -1,4 +1,4 @@
-//! The end of a pod: its containers within the grace period, then its sandbox and its files.
+//! Termination of a pod: containers within the grace period, then the sandbox and files.
 
 use crate::assemble;
 use crate::ends::PodEnd;
@@ -17,23 +17,23 @@ use std::sync::Arc;
 use std::{fs, io};
 use tokio::time::Instant;
 
-/// A pod to end.
+/// A pod to terminate.
 #[derive(Clone, Debug)]
 pub(crate) struct EndingPod {
     pub(crate) uid: String,
     /// Seconds.
     pub(crate) grace: i64,
-    /// Unless only the runtime knows it.
+    /// `None` if only the runtime knows the pod.
     pub(crate) pod: Option<NodePod>,
     pub(crate) end: PodEnd,
 }
 
-/// Ends a pod; may be repeated.
+/// Terminates a pod; idempotent.
 pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), WorkerError> {
     let EndingPod { uid, pod, .. } = ending;
     let seen = look(node, uid).await?;
     stop(node, ending, &seen).await?;
-    // After a restart nothing may be left to report: the previous status stays.
+    // After a restart the runtime may have nothing left to report; keep the previous status.
     let is_shown = match &ending.end {
         PodEnd::Evicted(_) => true,
         PodEnd::Deleted => !seen.containers.is_empty(),
@@ -74,7 +74,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     }
 }
 
-/// Removes the directories of a pod's logs, whose names end with its UID; links are not followed.
+/// Removes a pod's log directories, whose names end with its UID, without following links.
 fn remove_logs(logs: &Path, uid: &str) -> io::Result<()> {
     let own = assemble::plain(uid);
     let all = match fs::read_dir(logs) {
@@ -93,7 +93,7 @@ fn remove_logs(logs: &Path, uid: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops what runs: containers in parallel, then sidecars in the reverse of their order.
+/// Stops running containers in parallel, then sidecars in reverse order.
 async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &SeenPod) -> Result<(), WorkerError> {
     let ip = hooks::address(node, seen);
     let begun = Instant::now();

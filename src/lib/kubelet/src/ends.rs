@@ -1,40 +1,39 @@
-//! How pods end.
+//! Why pods terminate, and how far each termination is.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Why a pod ends, and what the API server shows of it afterwards.
+/// Why a pod terminates, and what the API shows of it afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodEnd {
-    /// No source has it any longer: nothing is shown. When that is over the pod may begin again, as a
-    /// file that comes back.
+    /// No source lists it any longer. Afterwards it may start again, as when its manifest is
+    /// restored.
     Removed,
-    /// The API server has marked it as deleted: it leaves the API. Nothing follows.
+    /// The object is marked as deleted, and is removed afterwards. Final.
     Deleted,
-    /// The node was short of something: it stays, as failed, with this message. [`Self::Deleted`] may
-    /// follow.
+    /// Evicted under resource pressure: it remains as Failed with this message. [`Self::Deleted`]
+    /// may follow.
     Evicted(String),
-    /// It was never let in, for what the node lacks: it stays, as failed. [`Self::Deleted`] may
-    /// follow.
+    /// Never admitted, for lack of resources: it remains as Failed. [`Self::Deleted`] may follow.
     Refused,
 }
 
-/// The pods that end or have ended, by UID. Bounded by the pods of the node.
+/// Terminating and terminated pods, by UID. Bounded by the number of pods on the node.
 #[derive(Default)]
 pub(crate) struct PodEnds(Mutex<BTreeMap<String, (PodEnd, bool)>>);
 
 impl PodEnds {
-    /// Wants an end of a pod that has none.
+    /// Requests the termination of a pod that is not terminating.
     pub(crate) fn want(&self, uid: &str, end: PodEnd) {
         self.0.lock().entry(uid.to_owned()).or_insert((end, false));
     }
 
-    /// Notes the end that a pod comes to now, whatever was wanted before.
+    /// Records that a pod terminates now; overrides earlier requests.
     pub(crate) fn begin(&self, uid: &str, end: PodEnd) {
         self.0.lock().insert(uid.to_owned(), (end, false));
     }
 
-    /// Records that a pod has ended.
+    /// Records that a pod has terminated.
     pub(crate) fn over(&self, uid: &str) {
         let mut all = self.0.lock();
         match all.get_mut(uid) {
@@ -49,7 +48,7 @@ impl PodEnds {
         self.0.lock().get(uid).map(|(end, _)| end.clone())
     }
 
-    /// Whether nothing is left to be done for a pod's end.
+    /// Whether a pod's termination is complete.
     pub(crate) fn is_over(&self, uid: &str) -> bool {
         self.0.lock().get(uid).is_none_or(|(_, is_over)| *is_over)
     }

@@ -1,4 +1,5 @@
-//! The variables of a container: given, of config maps, secrets and fields, and of services.
+//! Environment variables of a container: literals, references to config maps, secrets and fields,
+//! and service links.
 
 use crate::fields::{self, NodeFacts};
 use crate::objects::{PodObjectError, PodObjects};
@@ -8,18 +9,18 @@ use crate::variables::{VariableRoom, Variables};
 use k8s_openapi::api::core::v1::{Container, EnvVarSource};
 use std::collections::BTreeMap;
 
-/// Longest text that Linux gives to a process, in bytes.
+/// Max length of an argument or variable of a Linux process, in bytes.
 const MAX_TEXT: usize = 128 << 10;
-/// Longest name of a variable that is referred to, in bytes.
+/// Max length of a referenced variable's name, in bytes.
 const MAX_VARIABLE: usize = 1024;
 
-/// The variables of a container, and what references in its command may still add.
+/// The variables of a container, and the remaining size budget for references in its command.
 pub(crate) struct ContainerEnvironment {
     pub(crate) values: Variables,
     pub(crate) room: VariableRoom,
 }
 
-/// All variables of a container. Later ones see earlier ones.
+/// All variables of a container. Later ones may refer to earlier ones.
 pub(crate) async fn resolve(
     objects: &dyn PodObjects,
     pod: &NodePod,
@@ -43,7 +44,7 @@ pub(crate) async fn resolve(
         // An object of a megabyte may be named a thousand times.
         for (key, value) in found {
             room.take(prefix.len() + key.len() + value.len())?;
-            // What is no text cannot be a variable.
+            // A variable must be valid UTF-8.
             if let Ok(text) = String::from_utf8(value) {
                 all.insert(format!("{prefix}{key}"), text);
             }
@@ -65,7 +66,7 @@ pub(crate) async fn resolve(
     Ok(ContainerEnvironment { values: all, room })
 }
 
-/// `None`: optional and not there.
+/// `None`: optional and absent.
 async fn referenced(
     objects: &dyn PodObjects,
     pod: &NodePod,
@@ -103,7 +104,7 @@ async fn referenced(
     }
 }
 
-/// The entries of a config map; none of an optional one that is not there.
+/// The entries of a config map; empty for an absent optional one.
 pub(crate) async fn config_map(
     objects: &dyn PodObjects,
     namespace: &str,
@@ -119,7 +120,7 @@ pub(crate) async fn config_map(
     Ok(texts.chain(bytes.map(|(key, bytes)| (key, bytes.0))).collect())
 }
 
-/// The entries of a secret; none of an optional one that is not there.
+/// The entries of a secret; empty for an absent optional one.
 pub(crate) async fn secret(
     objects: &dyn PodObjects,
     namespace: &str,
@@ -144,14 +145,14 @@ fn missing<T: Default>(
     Err(PodObjectError::Missing { kind, name: name.to_owned() })
 }
 
-/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those
-/// before them twice, and so on: what becomes longer than a process may be given, by which its
-/// start fails, does not become much longer. `room` is what values may add in all.
+/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values can double with
+/// each reference: a result beyond the kernel's limit, with which the start fails anyway, is cut
+/// soon after it. `room` bounds the bytes added in total.
 pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut VariableRoom) -> String {
     expand(text, |name| variables.get(name).map(String::as_str), room)
 }
 
-/// The same with other values.
+/// As [`expanded`], with another lookup.
 pub(crate) fn expand<'a>(
     text: &str,
     mut lookup: impl FnMut(&str) -> Option<&'a str>,
@@ -159,7 +160,7 @@ pub(crate) fn expand<'a>(
 ) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // Where the next bracket closes: looked for once, not from each reference on.
+    // Position of the next closing bracket, searched once instead of per reference.
     let mut close = 0;
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
@@ -235,7 +236,7 @@ mod tests {
         let pair = |at: usize| (format!("v{at}"), format!("$(v{0})$(v{0})", at.wrapping_sub(1)));
         let doubling = std::iter::once(("v0".to_owned(), "\u{e9}".repeat(100)));
         let made = environment(doubling.chain((1..64).map(pair)).collect()).await;
-        // Too long to be given to a process, so that its start fails.
+        // Beyond the kernel's limit: the start fails.
         assert!(made["v63"].len() > MAX_TEXT);
         assert!(made.values().all(|value| value.len() <= MAX_TEXT + 4));
         let many = (1..100_000).map(|at| (format!("w{at}"), "$(v0)".to_owned()));

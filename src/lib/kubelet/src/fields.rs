@@ -6,7 +6,7 @@ use ferrokube_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceFieldSelector};
 use std::collections::BTreeMap;
 
-/// Addresses and names that a pod has only on its node.
+/// Addresses and names that are known only on the node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeFacts {
     pub(crate) node: String,
@@ -46,12 +46,12 @@ pub(crate) fn field(
     })
 }
 
-/// A line for each entry, with a quoted value.
+/// One line per entry, with a quoted value.
 fn lines(map: &BTreeMap<String, String>) -> String {
     map.iter().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>().join("\n")
 }
 
-/// An amount of a container's resources, in units of the divisor, rounded up.
+/// A container's request or limit in units of the divisor, rounded up.
 pub(crate) fn resource(
     pod: &NodePod,
     facts: &NodeFacts,
@@ -84,7 +84,7 @@ pub(crate) fn resource(
         let parsed = Quantity::parse(text);
         parsed.map(|amount| amount.milli_value()).map_err(|_| invalid(format!("quantity {text}")))
     };
-    // Without a limit kubelet shows what the node has.
+    // Without a limit, kubelet reports the node's capacity.
     let found = match found {
         Some(found) => milli(&found.0)?,
         None if list == "limits" => node_amount(name, facts.memory),
@@ -95,7 +95,7 @@ pub(crate) fn resource(
     Ok((found / divisor + i64::from(found % divisor > 0)).to_string())
 }
 
-/// Thousandths of what this machine has.
+/// The machine's capacity, in thousandths.
 fn node_amount(name: &str, memory: u64) -> i64 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let whole = match name {

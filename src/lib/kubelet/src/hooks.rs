@@ -1,7 +1,7 @@
-//! Lifecycle hooks: after a container's start, and before its stop.
+//! Lifecycle hooks: postStart and preStop.
 //!
-//! The preStop hook is an annotation of the container, so that a pod of which only the runtime
-//! knows ends with it, too.
+//! The preStop hook is stored as an annotation of the container, so that it also runs for pods that
+//! only the runtime knows.
 
 use crate::next::{SeenPod, name_of};
 use crate::node::PodNode;
@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Annotations of containers; kubelet's.
+/// kubelet's annotations of containers.
 const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 const PORTS: &str = "io.kubernetes.container.ports";
-/// Time that a container gets at least after its hook; seconds, as kubelet's.
+/// Minimum grace period left after the hook, in seconds, as in kubelet.
 pub(crate) const LEAST_GRACE: i64 = 2;
-/// Time beyond the grace period in which the runtime has to stop a container.
+/// Time beyond the grace period in which the runtime must stop a container.
 const STOP_SLACK: Duration = Duration::from_secs(120);
 
-/// Annotations from which the hook is read again when the container is stopped.
+/// Annotations with the hook, read when the container is stopped.
 pub(crate) fn annotations(container: &Container) -> BTreeMap<String, String> {
     let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
     let Some(hook) = hook else { return BTreeMap::new() };
@@ -38,7 +38,7 @@ pub(crate) async fn post_start(node: &PodNode, target: &ActedContainer) -> Resul
     let lifecycle = target.container.lifecycle.as_ref();
     let hook = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
     match hook.and_then(ContainerAction::of_hook) {
-        // Without a limit, as kubelet's: it ends with the container, or when the pod is deleted.
+        // No timeout, as in kubelet: it ends with the container, or when the pod is deleted.
         Some(action) => action.run(node, target, None).await,
         None => Ok(()),
     }
@@ -46,7 +46,7 @@ pub(crate) async fn post_start(node: &PodNode, target: &ActedContainer) -> Resul
 
 /// A container to stop.
 pub(crate) struct StoppingContainer<'a> {
-    /// Unless only the runtime knows it.
+    /// `None` if only the runtime knows the pod.
     pub(crate) pod: Option<&'a NodePod>,
     pub(crate) report: &'a ContainerReport,
     /// The pod's address.
@@ -55,15 +55,15 @@ pub(crate) struct StoppingContainer<'a> {
     pub(crate) grace: i64,
 }
 
-/// The address that hooks and probes of a pod ask.
+/// The address for HTTP hooks and probes of a pod.
 pub(crate) fn address(node: &PodNode, seen: &SeenPod) -> String {
     seen.ips.first().or(node.host_ips.first()).cloned().unwrap_or_default()
 }
 
-/// Runs the preStop hook, then stops the container; one that is gone is stopped.
+/// Runs the preStop hook, then stops the container. A missing container counts as stopped.
 ///
 /// # Errors
-/// The runtime's. A hook that fails is reported and stops nothing.
+/// The runtime's. A failed hook is reported as an event, and the container is stopped anyway.
 pub(crate) async fn stop(node: &PodNode, stopping: &StoppingContainer<'_>) -> Result<(), CriError> {
     let StoppingContainer { pod, report, ip, grace } = stopping;
     let begun = Instant::now();
@@ -92,7 +92,7 @@ pub(crate) async fn stop(node: &PodNode, stopping: &StoppingContainer<'_>) -> Re
     }
 }
 
-/// The hook, and what it needs of its container.
+/// The hook, and the fields of its container that it needs.
 fn pre_stop(report: &ContainerReport) -> Option<(LifecycleHandler, Container)> {
     let hook = serde_json::from_str(report.annotations.get(PRE_STOP)?).ok()?;
     let ports = report.annotations.get(PORTS).and_then(|text| serde_json::from_str(text).ok());

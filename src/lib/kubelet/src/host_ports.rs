@@ -1,16 +1,16 @@
-//! Ports of the node that pods take: mapped by the runtime, each taken once.
+//! Host ports: mapped by the runtime, each used by at most one pod.
 
 use crate::pod::NodePod;
 use ferrokube_cri::{PortMapping, PortProtocol};
 use k8s_openapi::api::core::v1::ContainerPort;
 
-/// kubelet's reason for a pod whose ports are taken, and its message.
+/// kubelet's reason and message for a pod whose host ports are in use.
 pub(crate) const TAKEN: (&str, &str) = (
     "NodePorts",
     "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
 );
 
-/// For the runtime; a pod in the node's network has its ports there anyway.
+/// Port mappings for the runtime; none for a pod in the host network.
 pub(crate) fn mappings(pod: &NodePod) -> Vec<PortMapping> {
     if pod.spec.host_network == Some(true) {
         return Vec::new();
@@ -18,7 +18,7 @@ pub(crate) fn mappings(pod: &NodePod) -> Vec<PortMapping> {
     all(pod)
 }
 
-/// Whether two pods cannot run at the same time.
+/// Whether two pods use the same host port.
 pub(crate) fn conflict(one: &NodePod, other: &NodePod) -> bool {
     let theirs = all(other);
     all(one).iter().any(|own| theirs.iter().any(|their| is_same(own, their)))
@@ -33,7 +33,7 @@ fn is_same(one: &PortMapping, other: &PortMapping) -> bool {
 fn all(pod: &NodePod) -> Vec<PortMapping> {
     let is_on_host = pod.spec.host_network == Some(true);
     let mapping = |port: &ContainerPort| {
-        // The API server's default, which files lack.
+        // Defaulted by the API server, but not in manifests.
         let own = if is_on_host { port.container_port } else { 0 };
         let host_port = port.host_port.filter(|port| *port > 0).unwrap_or(own);
         let protocol = match port.protocol.as_deref() {

@@ -1,4 +1,4 @@
-//! The kubelet as a whole: its settings, and what runs in it.
+//! The kubelet as a whole: its settings and loops.
 
 use crate::api::{ApiObjects, ApiPods, NodeApi};
 use crate::config::KubeletConfig;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A kubelet: it runs static pods, and with an API server the pods of its node.
+/// A kubelet: runs static pods and, with an API server, the pods bound to its node.
 pub struct Kubelet {
     node: PodNode,
     static_pods: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// The kubelet of this node; nothing happens before [`Self::run`]. Paths may be relative.
+    /// A kubelet, inactive until [`Self::run`]. Paths may be relative.
     pub fn new(
         name: &str,
         config: &KubeletConfig,
@@ -37,7 +37,7 @@ impl Kubelet {
         images: ImageManager,
         paths: KubeletPaths,
     ) -> Self {
-        // The runtime has a working directory of its own. Only an empty path fails.
+        // The runtime has another working directory. Only an empty path fails.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let paths = KubeletPaths { root: absolute(paths.root), logs: absolute(paths.logs) };
         Self {
@@ -51,28 +51,28 @@ impl Kubelet {
         }
     }
 
-    /// Reports events of pods there.
+    /// Sets the sink for pod events.
     #[must_use]
     pub fn events(mut self, events: Arc<dyn PullEvents>) -> Self {
         self.node.events = Some(events);
         self
     }
 
-    /// Takes what the machine has and what is left of it from there.
+    /// Sets the source of resource figures.
     #[must_use]
     pub fn figures(mut self, figures: Arc<dyn FigureSource>) -> Self {
         self.node.figures = figures;
         self
     }
 
-    /// Addresses of the node, which its pods show.
+    /// Sets the node's addresses, which pod statuses report.
     #[must_use]
     pub fn addresses(mut self, addresses: &[IpAddr]) -> Self {
         self.node.host_ips = addresses.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Runs the node's pods of this API server, too.
+    /// Also runs the pods that the API server binds to this node.
     #[must_use]
     pub fn api(mut self, api: NodeApi) -> Self {
         self.node.objects =
@@ -81,22 +81,21 @@ impl Kubelet {
         self
     }
 
-    /// Reads objects from there.
+    /// Sets the source of referenced objects.
     #[cfg(test)]
     pub(crate) fn objects(mut self, objects: Arc<dyn crate::objects::PodObjects>) -> Self {
         self.node.objects = objects;
         self
     }
 
-    /// Serves logs, commands and ports of the pods, to users whom the API server authorizes: without
-    /// one there is no server.
+    /// Serves logs, exec and port-forward to users authorized by the API server; requires one.
     #[must_use]
     pub fn server(mut self, server: KubeletServer) -> Self {
         self.server = Some(server);
         self
     }
 
-    /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
+    /// Runs the node's pods. Never returns; when dropped, pods keep running without a kubelet.
     pub async fn run(mut self) {
         let (api, server) = (self.api.take(), self.server.take());
         let (node, files, loops) = self.loops(api.as_ref().map(|api| Arc::clone(&api.pods)));
@@ -119,7 +118,7 @@ impl Kubelet {
         }
     }
 
-    /// What runs with and without an API server, whose pods may be given; and the static pods.
+    /// The loops that run with or without an API server, and the channel of static pods.
     pub(crate) fn loops(
         self,
         api: Option<Arc<ApiPods>>,

@@ -1,38 +1,40 @@
 //! The kubelet: runs the pods of a node on a container runtime.
 //!
-//! Must never know the API server's insides, or how images are pulled. Start at [`Kubelet`].
+//! Must never know the API server's internals, or how images are pulled. Start at [`Kubelet`].
 //!
 //! - `config/` reads KubeletConfiguration; `images` (a crate) pulls; `cri` (a crate) is the runtime.
-//! - **The runtime is the memory.** What runs is read from its sandboxes and containers, found by
-//!   the labels that kubelet gives them. After kill -9 the next kubelet continues with what is
-//!   there: nothing is started twice, and nothing is written down here.
-//! - **A loop** (`pod_loop.rs`) compares the sources with the runtime, and starts and ends workers; how a
-//!   pod ends is one value (`ends.rs`).
-//! - **A worker per pod** (`worker.rs`) looks at the pod's sandbox and containers, does the next
-//!   step (`next.rs`: a pure function of the pod and what was seen), and looks again. Dropped, it
-//!   leaves the runtime as it is: a pod that is being deleted gets a worker that ends it.
-//! - **Static pods** (`static_pods.rs`) come from files; a changed file is another pod; the
-//!   previous one ends first.
-//! - **Fail closed** (`supported.rs`): a pod with a field that is not implemented is refused by its
-//!   name, never run without it.
+//! - **The runtime holds the state.** Running pods are read from its sandboxes and containers,
+//!   identified by kubelet's labels. After `kill -9` the next kubelet adopts them: nothing is
+//!   started twice, and the kubelet stores no state of its own.
+//! - **A loop** (`pod_loop.rs`) compares the sources with the runtime, and starts and stops
+//!   workers; why a pod terminates is one value (`ends.rs`).
+//! - **A worker per pod** (`worker.rs`) observes the pod's sandbox and containers, performs the
+//!   next step (`next.rs`: a pure function of the pod and the observation), and repeats. When
+//!   dropped, it leaves the runtime as it is; a deleted pod gets a task that terminates it
+//!   (`ending.rs`).
+//! - **Static pods** (`static_pods.rs`) come from files. A changed file is a new pod, which starts
+//!   after the previous one has terminated.
+//! - **Fail closed** (`supported.rs`): a pod with an unsupported field is rejected by the name of
+//!   the field, never run without it.
 //! - **The API server** (`api/`) is watched for the pods of this node. Workers post statuses to a
-//!   board (`board.rs`), whose writer sends what has changed; a deleted pod leaves the API when it
-//!   has ended. Until the first list is complete, no pod is ended for being missing.
-//! - **Volumes** (`volumes/`) are made before the sandbox and updated all at once while the pod runs;
-//!   a part of one (`sub_path.rs`) is bound for its container, and unbound before anything is removed.
-//!   Variables (`environment.rs`) are read when a container starts, those of services from a watch. Tokens of service accounts
-//!   (`api/tokens.rs`) are renewed long before they expire.
-//! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it looks;
-//!   **hooks** (`hooks.rs`) are part of the worker's start and stop of a container.
-//! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
+//!   board (`board.rs`), whose writer sends changes; a deleted pod is removed from the API once
+//!   terminated. Until the first list is complete, no pod is terminated for being absent.
+//! - **Volumes** (`volumes/`) are created before the sandbox and updated atomically while the pod
+//!   runs. A subPath (`sub_path.rs`) is bind-mounted for its container, and unmounted before
+//!   anything is removed. Environment variables (`environment.rs`) are resolved when a container
+//!   starts, those of services from a watch. Service account tokens (`api/tokens.rs`) are renewed
+//!   long before they expire.
+//! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it
+//!   observes the pod; **hooks** (`hooks.rs`) run as part of starting and stopping a container.
+//! - Calls and log lines carry the trace ids in the pod's annotations (KEP-1668).
 //!
-//! - **A node that is short of memory or disk** (`eviction/`) says so, takes no more pods, removes unused
-//!   images, and ends pods, one after the other.
-//! - **Logs** (`log_files/`) are rotated by size; a follower goes on from file to file.
-//! - **The server** (`server/`) is for the API server: logs, the runtime's streams of commands and
-//!   ports, and what pods use (`usage/`).
+//! - **Under resource pressure** (`eviction/`) the node reports conditions, admits no more pods,
+//!   removes unused images, and evicts pods one at a time.
+//! - **Logs** (`log_files/`) are rotated by size; followers continue in the next file.
+//! - **The server** (`server/`) serves logs, exec, attach, port-forward and resource usage
+//!   (`usage/`) to the API server.
 //!
-//! Not here yet: persistent volumes other than directories of the machine.
+//! Not implemented: persistent volumes other than local directories.
 
 mod api;
 mod assemble;

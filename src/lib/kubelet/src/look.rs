@@ -1,4 +1,4 @@
-//! Looks at the runtime.
+//! Observes pods in the runtime.
 
 use crate::assemble::POD_UID;
 use crate::next::{SeenPod, SeenSandbox};
@@ -16,7 +16,7 @@ pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError>
         PodSandboxFilter { label_selector: label_selector.clone(), ..PodSandboxFilter::default() };
     let request = ListPodSandboxRequest { filter: Some(filter) };
     let mut items = node.runtime.list_pod_sandbox(request).await?.items;
-    // A runtime that ignores filters costs time, not correctness.
+    // A runtime may ignore filters, so filter again.
     items.retain(|sandbox| sandbox.labels.get(POD_UID).is_some_and(|it| it == uid));
     items.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
     let newest = items.first().map(|sandbox| sandbox.id.clone());
@@ -47,7 +47,7 @@ pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError>
     Ok(SeenPod { sandboxes, containers, ips })
 }
 
-/// Addresses of a sandbox; none of one that is gone.
+/// Addresses of a sandbox; empty if it is gone.
 async fn ips(node: &PodNode, sandbox: &str) -> Result<Vec<String>, CriError> {
     let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox.to_owned(), verbose: false };
     let network = match node.runtime.pod_sandbox_status(request).await {

@@ -1,4 +1,4 @@
-//! The next step of a pod: a pure function of the pod and of what the runtime has of it.
+//! The next step of a pod: a pure function of the pod and its state in the runtime.
 
 use crate::pod::NodePod;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
@@ -6,26 +6,26 @@ use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// First pause before a container is started again; doubled each time.
+/// Initial restart back-off of a container; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Exit code of a container that was killed.
 const KILLED: i32 = 137;
 
-/// The next action. After it, look again.
+/// The next action, after which the pod is observed again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PodAction {
-    /// Nothing runs: run a sandbox; the number of those before.
+    /// Run a sandbox, with the number of previous ones.
     RunSandbox(u32),
     /// Remove this sandbox, which is not ready, with its containers.
     RemoveSandbox(String),
-    /// Kill the container of this id: it has failed a probe.
+    /// Kill the container with this id, which failed a probe.
     Kill(String),
-    /// Start a container of this name, for the n-th time (from 0).
+    /// Start the container with this name; the attempt counts from 0.
     Start(String, u32),
-    /// Look again after this time, or when something changes.
+    /// Observe again after this time, or after a change.
     Wait(Duration),
-    /// All containers have ended for good: stop the sandbox, which holds addresses.
+    /// All containers have terminated for good: stop the sandbox, which occupies addresses.
     StopSandbox(String),
     /// Nothing is left to do.
     Finished,
@@ -39,7 +39,7 @@ pub(crate) struct SeenSandbox {
     pub(crate) is_ready: bool,
 }
 
-/// What the runtime has of a pod. Sandboxes: newest first. Containers: those of the newest sandbox.
+/// A pod's state in the runtime: sandboxes, newest first, and the containers of the newest one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenPod {
     pub(crate) sandboxes: Vec<SeenSandbox>,
@@ -48,14 +48,15 @@ pub(crate) struct SeenPod {
     pub(crate) ips: Vec<String>,
 }
 
-/// Conditions under which containers must wait.
+/// Reasons for containers to wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHolds {
-    /// By name: failed to start, and how long until the next try.
+    /// Containers that failed to start, by name, with the time until the next attempt.
     pub(crate) paused: BTreeMap<String, Duration>,
-    /// Ids of containers whose startup probe has not passed.
+    /// Ids of containers whose startup probe has not succeeded.
     pub(crate) starting: Vec<String>,
-    /// Ids of containers that have failed a probe: killed, and failed whatever they end with.
+    /// Ids of containers that failed a probe. They are killed, and count as failed regardless of
+    /// the exit code.
     pub(crate) unhealthy: Vec<String>,
 }
 
@@ -67,13 +68,13 @@ impl PodHolds {
 }
 
 impl SeenPod {
-    /// The newest container of this name.
+    /// The newest container with this name.
     pub(crate) fn latest(&self, name: &str) -> Option<&ContainerReport> {
         let own = self.containers.iter().filter(|report| name_of(report).0 == name);
         own.max_by_key(|report| (name_of(report).1, report.created_at))
     }
 
-    /// The run of the same container before this one.
+    /// The previous attempt of the same container.
     pub(crate) fn before(&self, report: &ContainerReport) -> Option<&ContainerReport> {
         let (name, attempt) = name_of(report);
         let earlier = self.containers.iter().filter(|it| {
@@ -91,7 +92,7 @@ pub(crate) fn name_of(report: &ContainerReport) -> (&str, u32) {
 /// Nanoseconds since 1970.
 pub(crate) type WallTime = i64;
 
-/// Decides. `now` is compared with the runtime's times.
+/// Computes the next action. `now` is compared with the runtime's timestamps.
 pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTime) -> PodAction {
     if let Some(old) = seen
         .sandboxes
@@ -128,7 +129,7 @@ pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTim
             ContainerStep::Runs if seen.latest(&container.name).is_some_and(is_starting) => {
                 return PodAction::Wait(Duration::MAX);
             }
-            // Later ones start while a sidecar runs, not while an init container does.
+            // A running sidecar does not block later containers; a running init container does.
             ContainerStep::Runs if is_sidecar => {}
             ContainerStep::Ended(0) => {}
             ContainerStep::Pause(pause) => return PodAction::Wait(pause),
@@ -170,7 +171,7 @@ fn step(
     let attempt = name_of(report).1;
     match report.state() {
         ContainerPhase::Running => ContainerStep::Runs,
-        // Created but never started: the kubelet ended between the two calls.
+        // Created but never started: a previous kubelet was killed in between.
         ContainerPhase::Created | ContainerPhase::Unknown => ContainerStep::Start(attempt),
         ContainerPhase::Exited if !is_restarted(pod, container, holds.exit_code(report)) => {
             ContainerStep::Ended(holds.exit_code(report))
@@ -179,7 +180,7 @@ fn step(
             let pause = pause_after(attempt);
             let since = now.saturating_sub(report.finished_at).max(0);
             let since = Duration::from_nanos(since.unsigned_abs());
-            // The first restart is at once, as kubelet's.
+            // The first restart is immediate, as in kubelet.
             if attempt == 0 || since >= pause {
                 ContainerStep::Start(attempt.saturating_add(1))
             } else {
@@ -193,7 +194,7 @@ fn pause_after(attempt: u32) -> Duration {
     LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow(attempt.min(5)))
 }
 
-/// Containers that have ended and wait to be started again: name and full length of the pause.
+/// Terminated containers in restart back-off: name and full duration.
 pub(crate) fn backing_off(
     pod: &NodePod,
     seen: &SeenPod,
@@ -211,7 +212,7 @@ pub(crate) fn backing_off(
     pod.all_containers().filter(waits).map(pause).collect()
 }
 
-/// Whether a container that ended with this code is started again.
+/// Whether a container is restarted after this exit code.
 fn is_restarted(pod: &NodePod, container: &Container, code: i32) -> bool {
     if container.restart_policy.as_deref() == Some("Always") {
         return true;
@@ -224,7 +225,7 @@ fn is_restarted(pod: &NodePod, container: &Container, code: i32) -> bool {
     }
 }
 
-/// Whether nothing of the pod will run again: its containers have ended, or an init container has
+/// Whether the pod is finished: its containers have terminated for good, or an init container has
 /// failed for good.
 fn is_over(pod: &NodePod, seen: &SeenPod, holds: &PodHolds) -> bool {
     let ended = |container: &Container| {
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(step(&seen), start("c", 0));
         let seen = running(seen, "c");
         assert_eq!(step(&seen), FOREVER);
-        // A sidecar that ended is started again, whatever it ended with.
+        // Sidecars are always restarted.
         let mut seen = seen;
         seen.containers.retain(|report| name_of(report).0 != "s");
         assert_eq!(step(&exited(seen, "s", 0, 0)), start("s", 1));
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(after(1, 19), PodAction::Wait(Duration::from_secs(1)));
         assert_eq!(after(1, 20), start("c", 2));
         assert_eq!(after(9, 0), PodAction::Wait(LONGEST_PAUSE));
-        // A clock that went back does not wait longer.
+        // Do not wait longer if the clock was set back.
         assert_eq!(after(9, -1000), PodAction::Wait(LONGEST_PAUSE));
     }
 

@@ -1,4 +1,4 @@
-//! What all parts of the kubelet share: the node, its clock, its disk.
+//! State shared by all parts of the kubelet: the node, its clock and directories.
 
 use crate::board::StatusBoard;
 use crate::ends::PodEnds;
@@ -41,7 +41,7 @@ pub(crate) struct PodNode {
     pub(crate) objects: Arc<dyn PodObjects>,
     pub(crate) figures: Arc<dyn FigureSource>,
     pub(crate) thresholds: EvictionPolicy,
-    /// Resources that the node is short of.
+    /// Resources under pressure.
     pub(crate) pressure: Mutex<NodePressure>,
     pub(crate) ends: PodEnds,
     /// Pods that have a worker, by UID.
@@ -96,7 +96,7 @@ impl PodNode {
         }
     }
 
-    /// Asks the runtime for its name and version, unless they are known.
+    /// Queries the runtime's name and version, once.
     pub(crate) async fn learn_version(&self) -> Result<(), CriError> {
         if self.version.lock().is_none() {
             let version = self.runtime.version(VersionRequest::default()).await?;
@@ -105,7 +105,7 @@ impl PodNode {
         Ok(())
     }
 
-    /// As it is in container ids.
+    /// The scheme of container ids.
     pub(crate) fn runtime_name(&self) -> String {
         self.version.lock().as_ref().map_or_else(String::new, |(name, _)| name.clone())
     }
@@ -117,7 +117,7 @@ impl PodNode {
         version.as_ref().map_or_else(String::new, shown)
     }
 
-    /// What fields of pods may say of the node. `pod_ips`: none before there is a sandbox.
+    /// Node facts for the downward API. `pod_ips` is empty before the sandbox exists.
     pub(crate) async fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {
         let read = || async {
             let (source, root) = (Arc::clone(&self.figures), self.paths.root.clone());
@@ -132,7 +132,7 @@ impl PodNode {
         }
     }
 
-    /// A future for another task, with the ids of this one.
+    /// Carries the current trace ids into a future for another task.
     pub(crate) fn in_context_of_caller<F: Future>(
         &self,
         future: F,
@@ -147,7 +147,7 @@ pub(crate) fn now() -> WallTime {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Runs what may block on a disk.
+/// Runs blocking file operations off the async workers.
 pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

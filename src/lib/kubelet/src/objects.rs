@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::{
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The object, `None` if there is none, or why it cannot be read.
+/// The object, `None` if it does not exist, or why it cannot be read.
 pub(crate) type ObjectFuture<'a, T> =
     Pin<Box<dyn Future<Output = Result<Option<T>, PodObjectError>> + Send + 'a>>;
 
-/// Where objects come from: the API server, or a test.
+/// Source of objects: the API server, or a test.
 pub(crate) trait PodObjects: Send + Sync {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
@@ -22,13 +22,13 @@ pub(crate) trait PodObjects: Send + Sync {
         namespace: &'a str,
         name: &'a str,
     ) -> ObjectFuture<'a, ServiceAccount>;
-    /// A token of the pod's service account that is bound to the pod, and still valid for a while.
+    /// A token of the pod's service account, bound to the pod, and not about to expire.
     fn token<'a>(
         &'a self,
         pod: &'a NodePod,
         wanted: &'a ServiceAccountTokenProjection,
     ) -> ObjectFuture<'a, String>;
-    /// A claim of the pod's namespace.
+    /// A PersistentVolumeClaim in the pod's namespace.
     fn claim<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, PersistentVolumeClaim> {
         Box::pin(std::future::ready(Err(PodObjectError::NoSource("persistentvolumeclaims"))))
     }
@@ -44,7 +44,7 @@ pub(crate) trait PodObjects: Send + Sync {
     }
 }
 
-/// What a pod refers to cannot be used. Tried again after a pause; messages are kubelet's.
+/// A referenced object cannot be used. Retried after a pause; messages are kubelet's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PodObjectError {
     #[error("{kind} {name:?} not found")]
@@ -61,7 +61,7 @@ pub(crate) enum PodObjectError {
     Invalid(String),
 }
 
-/// No API server: static pods alone.
+/// For a kubelet without an API server.
 pub(crate) struct NoObjects;
 
 impl PodObjects for NoObjects {

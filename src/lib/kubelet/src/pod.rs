@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path};
 
-/// On mirror pods: the UID of the static pod that is shown.
+/// Annotation of mirror pods: the UID of the static pod.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A pod to run.
@@ -18,7 +18,7 @@ pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 pub struct NodePod {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// For a static pod the digest of its file: a changed file is another pod.
+    /// For a static pod the digest of its file, so that a changed file is a new pod.
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub enum NodePodError {
 }
 
 impl NodePod {
-    /// Reads a static pod; its name gets the node's appended.
+    /// Parses a static pod, and appends the node's name to its name.
     ///
     /// # Errors
     /// [`NodePodError`].
@@ -90,7 +90,7 @@ impl NodePod {
     /// [`NodePodError`].
     pub fn from_api(pod: &Pod) -> Result<Self, NodePodError> {
         let decode = |error: String| NodePodError::Decode(error);
-        // Through JSON: one table of fields for both sources.
+        // Through JSON, so that one table of supported fields serves both sources.
         let bytes = serde_json::to_vec(pod).map_err(|error| decode(error.to_string()))?;
         let read = json::read(&bytes).map_err(|error| decode(error.to_string()))?;
         let unsupported = unsupported(&read.document.into_value());
@@ -101,7 +101,7 @@ impl NodePod {
         let spec = pod.spec.clone().unwrap_or_default();
         let name = meta.name.unwrap_or_default();
         check(&name, &spec)?;
-        // It becomes part of paths.
+        // The UID becomes part of paths.
         let uid = meta.uid.unwrap_or_default();
         if !is_name(&uid, 63) {
             return Err(NodePodError::Invalid(format!("metadata.uid: Invalid value: {uid:?}")));
@@ -149,13 +149,13 @@ impl NodePod {
         group.and_then(|group| u32::try_from(group).ok())
     }
 
-    /// What no two pods of a node share at a time.
+    /// Namespace and name, unique among the pods running on a node.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// What would reach paths or the runtime: names, and volumes that are mounted.
+/// Validates what reaches paths or the runtime: names and mounted volumes.
 fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
     let invalid = |text: String| Err(NodePodError::Invalid(text));
     if !is_name(name, 253) {
@@ -194,7 +194,7 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
     Ok(())
 }
 
-/// Whether a path stays below its directory.
+/// Whether a relative path stays within its directory.
 fn is_below(path: &str) -> bool {
     let mut parts = Path::new(path).components().peekable();
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))

@@ -1,4 +1,4 @@
-//! The node's pods: which ones there should be, a worker for each, and the end of the others.
+//! Reconciles the node's pods: a worker for each desired pod, termination of all others.
 
 use crate::api::ApiPods;
 use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
@@ -23,9 +23,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Interval of looks at the runtime's lists: how late an ended container is noticed.
+/// Interval between lists of the runtime, which bounds how late a container's exit is noticed.
 const RELIST: Duration = Duration::from_secs(1);
-/// Time between two tries to end a pod.
+/// Retry interval of a failed termination.
 const END_RETRY: Duration = Duration::from_secs(10);
 
 /// The loop that starts and ends the workers of pods.
@@ -40,7 +40,7 @@ pub(crate) struct PodLoop {
 pub(crate) struct PodSources {
     /// Directory of files.
     pub(crate) static_pods: Option<PathBuf>,
-    /// Between two looks at the directory.
+    /// Interval between scans of the directory.
     pub(crate) interval: Duration,
     pub(crate) api: Option<Arc<ApiPods>>,
     /// Static pods, for their mirrors.
@@ -65,13 +65,13 @@ struct EndingTask {
 }
 
 impl PodLoop {
-    /// Without workers yet.
+    /// A loop without workers.
     pub(crate) fn new(node: &Arc<PodNode>, sources: PodSources) -> Self {
         let node = Arc::clone(node);
         Self { node, sources, workers: BTreeMap::new(), ending: BTreeMap::new() }
     }
 
-    /// Never returns; dropped, pods go on.
+    /// Never returns; when dropped, pods keep running.
     pub(crate) async fn run(mut self) {
         let mut files: Option<Vec<NodePod>> = None;
         let mut read_at: Option<Instant> = None;
@@ -125,7 +125,7 @@ impl PodLoop {
         .ok()
     }
 
-    /// The pods that the runtime has: name, grace period, and a digest of their state.
+    /// The runtime's pods: name, grace period, and a digest of their state.
     async fn relist(&self) -> Result<BTreeMap<String, ListedPod>, CriError> {
         let runtime = &self.node.runtime;
         let sandboxes = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await?.items;
@@ -141,7 +141,7 @@ impl PodLoop {
             let label = |key: &str| sandbox.labels.get(key).map_or("", String::as_str);
             pods.entry(uid.clone()).or_insert_with(|| ListedPod {
                 full_name: format!("{}/{}", label(POD_NAMESPACE), label(POD_NAME)),
-                // A pod of another kubelet has none: it is not ours to end.
+                // Without the label it is another kubelet's pod, which must not be terminated.
                 grace,
                 context: context(annotation),
                 digest: 0,
@@ -170,7 +170,7 @@ impl PodLoop {
         }
     }
 
-    /// Ends what is not wanted, and starts workers of what is.
+    /// Starts workers for desired pods, and terminates all others.
     fn reconcile(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
         self.collect_ended(desired);
         for ending in &desired.ending {
@@ -181,7 +181,7 @@ impl PodLoop {
                 self.end(ending.clone(), context);
             }
         }
-        // Unknown until all sources were read: nothing is ended for being missing before.
+        // Before all sources were read, no pod is terminated for being absent.
         if desired.is_complete {
             let is_missing = |uid: &String| !desired.knows(uid);
             let gone: Vec<String> =
@@ -205,7 +205,8 @@ impl PodLoop {
             self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
         }
         for pod in &desired.wanted {
-            // The previous pod, or this one, is still ending and holds its paths, names and ports.
+            // The previous pod, or this one, is still terminating and occupies its paths, names and
+            // ports.
             let name = pod.full_name();
             let has_ports = |other: &EndingTask| {
                 other.pod.pod.as_ref().is_some_and(|other| host_ports::conflict(pod, other))
@@ -216,7 +217,7 @@ impl PodLoop {
             if self.has_ended(pod) || is_ending || self.workers.contains_key(&pod.uid) {
                 continue;
             }
-            // What ran under another kubelet goes on.
+            // Pods adopted from a previous kubelet keep running.
             if current.contains_key(&pod.uid) || !self.is_refused(pod) {
                 let worker = self.start(pod.clone());
                 self.workers.insert(pod.uid.clone(), worker);
@@ -224,10 +225,10 @@ impl PodLoop {
         }
     }
 
-    /// Whether a pod has ended, or ends now.
+    /// Whether a pod has terminated or is terminating.
     fn has_ended(&mut self, pod: &NodePod) -> bool {
         let Some(end) = self.node.ends.get(&pod.uid) else { return false };
-        // Only an eviction is wanted by others than this loop.
+        // Only evictions are requested outside this loop.
         if matches!(end, PodEnd::Evicted(_)) && !self.node.ends.is_over(&pod.uid) {
             let (uid, context) = (pod.uid.clone(), pod.context());
             self.end(EndingPod { uid, grace: 0, pod: Some(pod.clone()), end }, context);
@@ -235,7 +236,7 @@ impl PodLoop {
         true
     }
 
-    /// Whether a new pod is not let in for what the node lacks; shows that.
+    /// Whether a new pod is rejected for lack of resources; reports it if so.
     fn is_refused(&self, pod: &NodePod) -> bool {
         let pressure = *self.node.pressure.lock();
         let (reason, message) = match refusal(pod, pressure) {
@@ -253,7 +254,7 @@ impl PodLoop {
         true
     }
 
-    /// Whether a pod that has not finished has a port of the node that this one wants.
+    /// Whether an unfinished pod uses a host port of this one.
     fn has_taken_ports(&self, pod: &NodePod) -> bool {
         let has_finished = |other: &NodePod| {
             let phase = self.node.statuses.of(&other.uid).and_then(|status| status.phase);
@@ -263,7 +264,7 @@ impl PodLoop {
         active.values().any(|other| host_ports::conflict(pod, other) && !has_finished(other))
     }
 
-    /// Notes which pods have ended.
+    /// Collects the results of finished terminations.
     fn collect_ended(&mut self, desired: &DesiredPods) {
         let finished: Vec<String> = self
             .ending
@@ -292,7 +293,7 @@ impl PodLoop {
         PodWorker { pod, wake, task }
     }
 
-    /// Ends a pod in the background; one that is ending may get less time.
+    /// Terminates a pod in the background; may shorten the grace period of a terminating one.
     fn end(&mut self, pod: EndingPod, context: TraceContext) {
         self.workers.remove(&pod.uid);
         self.node.active.lock().remove(&pod.uid);
@@ -325,7 +326,7 @@ impl PodLoop {
     }
 }
 
-/// A pod that the runtime has.
+/// A pod listed by the runtime.
 struct ListedPod {
     full_name: String,
     grace: Option<i64>,

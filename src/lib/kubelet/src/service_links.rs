@@ -1,4 +1,4 @@
-//! The variables by which containers find services; names are kubelet's.
+//! Service environment variables, with kubelet's names.
 
 use crate::objects::PodObjectError;
 use crate::variables::{VariableRoom, Variables};
@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The one that all pods have variables of, by namespace and name.
+/// Namespace and name of the service whose variables every pod gets.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// Adds the variables of the API server's service, and with links of the services of a namespace,
-/// until `room` is used up.
+/// Adds the variables of the API server's service and, with service links enabled, of all services
+/// of the namespace, within `room`.
 pub(crate) fn add_variables(
     all: &mut Variables,
     room: &mut VariableRoom,
@@ -18,7 +18,7 @@ pub(crate) fn add_variables(
     namespace: &str,
     has_links: bool,
 ) -> Result<(), PodObjectError> {
-    // One of the pod's own namespace goes before the API server's of the same name.
+    // A service of the pod's namespace takes precedence over the API server's.
     let mut chosen: BTreeMap<&str, &Service> = BTreeMap::new();
     for service in services {
         let own = service.metadata.namespace.as_deref().unwrap_or_default();
@@ -38,7 +38,7 @@ pub(crate) fn add_variables(
     })
 }
 
-/// Gives the variables of a service to `add`, one at a time, until that fails.
+/// Passes a service's variables to `add` until it fails.
 fn add_links(
     name: &str,
     service: &Service,

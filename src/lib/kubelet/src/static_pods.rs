@@ -1,17 +1,17 @@
-//! Static pods: a directory of files, each one pod.
+//! Static pods: a directory with one manifest per pod.
 
 use crate::pod::{NodePod, NodePodError};
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Largest file.
+/// Max bytes of a manifest.
 const MAX_FILE: u64 = 10 << 20;
 
-/// The pods of all files in a directory; what is wrong is logged, by file.
+/// Reads the pods of all files in a directory; invalid files are logged.
 ///
 /// # Errors
-/// The directory cannot be listed: keep the previous pods.
+/// The directory cannot be listed; the caller keeps the previous pods.
 pub(crate) fn read_directory(path: &Path, node: &str) -> io::Result<Vec<NodePod>> {
     let mut files = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(fs::DirEntry::file_name);

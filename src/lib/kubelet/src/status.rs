@@ -1,5 +1,4 @@
-//! A pod's status: a pure function of the pod, of what the runtime has of it, and of what its
-//! worker knows.
+//! A pod's status: a pure function of the pod, its state in the runtime, and its worker's memory.
 
 use crate::next::{SeenPod, WallTime, name_of};
 use crate::pod::NodePod;
@@ -12,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// Conditions that a kubelet writes; others are kept.
+/// Conditions written by the kubelet; all others are preserved.
 pub(crate) const OWNED: [&str; 5] =
     ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Why a container does not run.
+/// Why a container is waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitNote {
     pub(crate) reason: String,
@@ -26,13 +25,13 @@ pub(crate) struct WaitNote {
 /// What the status needs besides the pod and the runtime's report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatusInputs {
-    /// By container name: those that cannot start now.
+    /// Containers that cannot start now, by name.
     pub(crate) waiting: BTreeMap<String, WaitNote>,
-    /// By container id: what an ended container left in its termination message file.
+    /// Termination messages, by container id.
     pub(crate) messages: BTreeMap<String, String>,
-    /// Ids of containers whose readiness probe has not passed.
+    /// Ids of containers whose readiness probe has not succeeded.
     pub(crate) unready: Vec<String>,
-    /// Ids of containers whose startup probe has not passed.
+    /// Ids of containers whose startup probe has not succeeded.
     pub(crate) starting: Vec<String>,
     /// Addresses of the node.
     pub(crate) host_ips: Vec<String>,
@@ -41,13 +40,13 @@ pub(crate) struct StatusInputs {
     pub(crate) started_at: WallTime,
 }
 
-/// Seconds, as the API keeps times.
+/// Truncates to seconds, the precision of the API.
 pub(crate) fn time(nanoseconds: WallTime) -> Time {
     let second = nanoseconds.div_euclid(1_000_000_000);
     Time(Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// Computes the status. Transition times are those of `now`; [`merged`] keeps older ones.
+/// Computes the status, with `now` as transition times; [`merged`] restores older ones.
 pub(crate) fn status(
     pod: &NodePod,
     seen: &SeenPod,
@@ -97,7 +96,7 @@ struct StatusView<'a> {
 }
 
 impl StatusView<'_> {
-    /// Whether an init container no longer holds back the ones after it.
+    /// Whether an init container no longer blocks later containers.
     fn is_past(&self, container: &Container) -> bool {
         self.seen.latest(&container.name).is_some_and(|report| match report.state() {
             ContainerPhase::Exited if !is_sidecar(container) => report.exit_code == 0,
@@ -309,7 +308,7 @@ fn phase(pod: &NodePod, inits: &[ContainerStatus], mains: &[ContainerStatus]) ->
     if policy == "Never" && all_ended { "Failed" } else { "Running" }
 }
 
-/// Makes it the status of a pod that the node has evicted.
+/// Sets the fields of an evicted pod.
 pub(crate) fn set_evicted(status: &mut PodStatus, message: &str) {
     status.phase = Some("Failed".to_owned());
     status.reason = Some("Evicted".to_owned());
@@ -325,8 +324,8 @@ pub(crate) fn set_evicted(status: &mut PodStatus, message: &str) {
     status.conditions.get_or_insert_default().push(condition);
 }
 
-/// `status` as it is to be stored over `old`: older transition times of unchanged conditions, and
-/// what others have written.
+/// Merges `status` into `old`: keeps transition times of unchanged conditions and fields of other
+/// writers.
 pub(crate) fn merged(old: &PodStatus, mut status: PodStatus) -> PodStatus {
     let before = old.conditions.as_deref().unwrap_or_default();
     let conditions = status.conditions.get_or_insert_default();

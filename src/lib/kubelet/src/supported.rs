@@ -1,8 +1,8 @@
-//! Fields of a pod that are implemented; any other is refused.
+//! Supported fields of a pod; any other is rejected.
 
 use ferrokube_apimachinery::document::Value;
 
-/// Fields of `spec`. Those of scheduling concern others.
+/// Fields of `spec`, including those for schedulers.
 const SPEC: &[&str] = &[
     "affinity",
     "automountServiceAccountToken",
@@ -53,7 +53,7 @@ const CONTAINER: &[&str] = &[
 ];
 const POD_SECURITY: &[&str] = &[
     "fsGroup",
-    // Applies to persistent volumes only: the files of other volumes are always changed.
+    // Affects persistent volumes only: files of other volumes always get the group.
     "fsGroupChangePolicy",
     "runAsGroup",
     "runAsUser",
@@ -102,7 +102,7 @@ const PROBE: &[&str] = &[
 const RESOURCES: &[&str] = &["limits", "requests"];
 const PORT: &[&str] = &["containerPort", "hostIP", "hostPort", "name", "protocol"];
 
-/// Paths of fields in a pod that are not implemented, each as it is in the file.
+/// Paths of unsupported fields, spelled as in the manifest.
 pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let Some(spec) = pod.get("spec") else { return found };

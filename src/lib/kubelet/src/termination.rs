@@ -1,4 +1,4 @@
-//! Termination messages: a file in the container, read when it has ended.
+//! Termination messages: a file mounted into the container, read after it has terminated.
 
 use crate::assemble;
 use crate::next::{SeenPod, name_of};
@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a message that are shown; kubelet's.
+/// Max bytes of a message, as in kubelet.
 const MAX_MESSAGE: u64 = 4096;
 const DEFAULT_PATH: &str = "/dev/termination-log";
 
@@ -21,7 +21,7 @@ fn file(root: &Path, uid: &str, container: &str, attempt: u32) -> PathBuf {
     containers.join(assemble::plain(container)).join(attempt.to_string())
 }
 
-/// Makes the file of a container's run; returns its mount.
+/// Creates the file of a container's attempt. Returns its mount.
 pub(crate) async fn mount(
     node: &PodNode,
     pod: &NodePod,
@@ -35,7 +35,7 @@ pub(crate) async fn mount(
             fs::create_dir_all(folder)?;
         }
         OpenOptions::new().create(true).append(true).open(&made)?;
-        // Any user of the container may write.
+        // Writable by any user in the container.
         fs::set_permissions(&made, fs::Permissions::from_mode(0o666))
     })
     .await?;
@@ -47,7 +47,7 @@ pub(crate) async fn mount(
     })
 }
 
-/// Adds the messages of ended containers that are not known yet, by id.
+/// Reads the missing messages of terminated containers into `messages`, by id.
 pub(crate) async fn read(
     node: &PodNode,
     pod: &NodePod,
@@ -60,7 +60,7 @@ pub(crate) async fn read(
         }
         let (name, attempt) = name_of(report);
         let path = file(&node.paths.root, &pod.uid, name, attempt);
-        // A file that is missing or unreadable is no message.
+        // A missing or unreadable file is treated as no message.
         let text = in_background(move || {
             let mut bytes = Vec::new();
             File::open(path)?.take(MAX_MESSAGE).read_to_end(&mut bytes)?;

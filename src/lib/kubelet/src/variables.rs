@@ -1,16 +1,16 @@
-//! Variables, and the bound of their bytes.
+//! Environment variables, and their size budget.
 
 use crate::objects::PodObjectError;
 use std::collections::BTreeMap;
 
-/// Bytes of a container's variables; Linux gives a process at most 6 MiB.
+/// Max bytes of a container's variables; Linux accepts at most 6 MiB per process.
 pub(crate) const MAX_VARIABLES: usize = 8 << 20;
 
 /// By name.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// Bytes that the variables of a container may still take: names and values from other objects, and
-/// values that replace references.
+/// Remaining bytes for a container's variables: names and values from objects, and expanded
+/// references.
 pub(crate) struct VariableRoom {
     pub(crate) left: usize,
 }

@@ -1,4 +1,4 @@
-//! The worker of a pod: look, do the next step, look again.
+//! The worker of a pod: observe, perform the next step, repeat.
 
 use crate::assemble::{self, ContainerStart};
 use crate::environment;
@@ -29,10 +29,10 @@ use tokio::time::Instant;
 
 /// Pause after a failed step.
 const RETRY: Duration = Duration::from_secs(10);
-/// Longest time between two looks, whatever wakes the worker.
+/// Max time between observations without a wake-up.
 const RESYNC: Duration = Duration::from_secs(60);
 
-/// A step that failed; tried again after a pause.
+/// A failed step; retried after a pause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
     #[error("the runtime refused a step: {0}")]
@@ -54,7 +54,7 @@ pub(crate) enum WorkerError {
 }
 
 impl WorkerError {
-    /// As the waiting container shows it.
+    /// The reason and message of the waiting container.
     fn note(&self) -> WaitNote {
         let (reason, message) = match self {
             Self::Image(error) => (error.reason, error.message.clone()),
@@ -70,19 +70,19 @@ impl WorkerError {
     }
 }
 
-/// What a worker remembers of its pod, besides what the runtime has.
+/// A worker's own memory of its pod, lost on restart.
 struct WorkerMemory {
-    /// Containers that failed to start, by name: why, and when to try again.
+    /// Containers that failed to start, by name, with the reason and the time of the next attempt.
     failed: BTreeMap<String, (WaitNote, Instant)>,
-    /// By id: termination messages of ended containers.
+    /// Termination messages, by container id.
     messages: BTreeMap<String, String>,
     started_at: WallTime,
-    /// When its volumes were updated.
+    /// When the volumes were last updated.
     volumes_at: Instant,
     probes: PodProbes,
 }
 
-/// Runs a pod until it has finished; cancel safe. `changes` wakes it.
+/// Runs a pod until it has finished; cancel safe. `changes` wakes the worker.
 pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Receiver<u64>) {
     let mut memory = WorkerMemory {
         failed: BTreeMap::new(),
@@ -104,14 +104,15 @@ pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Re
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "pod");
-                // In full: the failed step itself changed what the runtime has.
+                // Wait in full: the failed step itself changed the runtime's state, which wakes the
+                // worker.
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
 }
 
-/// One step. Returns how long to wait for the next; `None`: look at once.
+/// Performs one step. Returns how long to wait for the next; `None`: observe immediately.
 async fn work(
     node: &Arc<PodNode>,
     pod: &NodePod,
@@ -134,7 +135,7 @@ async fn work(
     node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory, &holds), now()));
     if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
         memory.volumes_at = Instant::now();
-        // Keeps the previous files: a running pod does not end for a deleted config map.
+        // Keep the previous files: a deleted config map does not terminate a running pod.
         if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
             tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
         }
@@ -165,7 +166,7 @@ async fn work(
     Ok(None)
 }
 
-/// Kills a container that has failed a probe.
+/// Kills a container that failed a probe.
 async fn kill(
     node: &PodNode,
     pod: &NodePod,
@@ -219,7 +220,7 @@ fn inputs(
     }
 }
 
-/// Makes or updates the pod's volumes.
+/// Creates or updates the pod's volumes.
 async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<(), WorkerError> {
     let prepared = volumes::prepare(node, pod, &node.facts(pod_ips).await).await;
     Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
@@ -258,7 +259,7 @@ async fn start(
     name: &str,
     attempt: u32,
 ) -> Result<(), WorkerError> {
-    // Both come from the same pod and look.
+    // `next` returns only names of this pod's containers.
     let Some(container) = pod.all_containers().find(|container| container.name == name) else {
         return Ok(());
     };
@@ -274,7 +275,7 @@ async fn start(
         runtime_handler: String::new(),
         annotations: pod.annotations.clone(),
     };
-    // An image that is there needs no API server.
+    // Pull secrets need the API server, a present image does not.
     if node.images.needs_pull(&pull).await {
         pull.credentials = credentials(node, pod, &pull.image).await;
     }
@@ -308,7 +309,7 @@ async fn start(
     node.report(pod, "Created", format!("Container created: {name}"));
     let request = StartContainerRequest { container_id: container_id.clone() };
     if let Err(error) = node.runtime.start_container(request).await {
-        // It would be found as created, and created again in a loop.
+        // Otherwise it would be found as created, and replaced in a loop.
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
         node.warn(pod, "Failed", format!("Error: {error}"));
         return Err(WorkerError::Start(error));
@@ -330,7 +331,7 @@ async fn start(
     tidy(node, seen, name).await
 }
 
-/// What the image may be pulled with; none: anonymously.
+/// Credentials for pulling the image; empty: anonymous.
 async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> Vec<RegistryAuth> {
     let ImageCredentials { credentials, unusable } =
         pull_secrets::credentials(&*node.objects, pod, image).await;

@@ -16,18 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes under way.
+/// Max concurrent writes.
 const CONCURRENT: usize = 256;
 
 /// The directory of the new store.
 pub struct DirectoryTarget {
     /// Name of the complete directory; must not exist yet.
     pub journal: PathBuf,
-    /// Name until then, in the same directory. What is there is removed.
+    /// Name until complete, in the same directory. An existing one is removed.
     pub unfinished: PathBuf,
 }
 
-/// Copies the state from etcd into a new store. A repeated one starts over. To be called within a
+/// Copies the state from etcd into a new store; a repeated call starts over. Requires a Tokio
 /// runtime.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ fn finish(target: &DirectoryTarget) -> Result<(), MigrateError> {
     sync().map_err(io_error("sync", folder))
 }
 
-/// What etcd's servers add to its revisions.
+/// The base that servers add to etcd's revisions.
 async fn base(keys: &EtcdKeys) -> Result<u64, MigrateError> {
     let note = keys.migration().await.map_err(MigrateError::Etcd)?;
     match note.as_deref().map(MigrationNote::parse) {
@@ -118,7 +118,7 @@ fn version(versions: &mut StateDigest, value: &EtcdValue) {
     versions.add(key.as_bytes(), &value.revision.to_le_bytes());
 }
 
-/// Keys with their revisions. Those that expire may be gone.
+/// Digest of keys and revisions, without expiring ones.
 async fn current_versions(keys: &EtcdKeys) -> Result<StateDigest, MigrateError> {
     let (mut versions, mut start) = (StateDigest::default(), None);
     loop {
@@ -154,12 +154,12 @@ struct EtcdCopy<'a> {
     /// Time left, once read.
     leases: HashMap<i64, Option<Duration>>,
     tickets: Vec<Ticket>,
-    /// Keys and values in the store's form that do not expire.
+    /// Digest of non-expiring keys and values, in the store's format.
     contents: StateDigest,
-    /// Keys and revisions in etcd, likewise.
+    /// Digest of non-expiring keys and revisions in etcd.
     versions: StateDigest,
     unserved: BTreeMap<String, u64>,
-    /// How many, and one with the reason.
+    /// Number of unreadable values, and one of them with the reason.
     unreadable: Option<(u64, String, String)>,
 }
 
@@ -243,7 +243,7 @@ impl EtcdCopy<'_> {
     }
 }
 
-/// The key of an object that is served.
+/// The store's key of a served object.
 fn store_key(codec: &dyn ValueCodec, text: &str) -> Option<Key> {
     let prefix = codec.prefix(text)?;
     let resource = prefix.strip_prefix("/registry/")?.trim_end_matches('/');
@@ -255,8 +255,8 @@ fn store_key(codec: &dyn ValueCodec, text: &str) -> Option<Key> {
     Prefix::new(resource).ok()?.key(namespace, name).ok()
 }
 
-/// The part of a key that names its resource, for people: a group has a dot, and its resource
-/// after it.
+/// The part of a key that names its resource, for display: a group contains a dot and is followed
+/// by its resource.
 fn resource(text: &str) -> String {
     let mut parts = text.trim_start_matches("/registry/").split('/');
     let first = parts.next().unwrap_or_default();

@@ -4,20 +4,20 @@ use ferrokube_etcd::ConfigError;
 use ferrokube_storage::OpenError;
 use std::path::PathBuf;
 
-/// Why a migration did not finish. The source is as it was; repeat the migration once the cause is
-/// gone.
+/// Why a migration did not finish. The source is unchanged; repeat the migration after fixing the
+/// cause.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// A call of etcd.
+    /// A call to etcd failed.
     #[error("etcd failed: {0}")]
     Etcd(String),
-    /// The configuration of etcd.
+    /// The etcd configuration is invalid.
     #[error("cannot use etcd")]
     Config(#[from] ConfigError),
-    /// The embedded store.
+    /// The embedded store failed.
     #[error("cannot use the embedded store")]
     Journal(#[from] OpenError),
-    /// The target.
+    /// The target is not empty.
     #[error("{0} is not empty")]
     NotEmpty(String),
     /// The target has an unfinished migration from elsewhere.
@@ -31,7 +31,7 @@ pub enum MigrateError {
     /// The source is itself the target of an unfinished migration.
     #[error("the source is the target of a migration that has not finished, from {0}")]
     SourceUnfinished(String),
-    /// A note of a newer version.
+    /// The migration note was written by a newer version.
     #[error("the note of a migration in etcd is of a newer version")]
     UnknownNote,
     /// Values that this server would not serve.
@@ -44,10 +44,10 @@ pub enum MigrateError {
         /// Why, without content.
         why: String,
     },
-    /// Servers were running.
+    /// Keys changed during the migration: servers were running.
     #[error("the state changed during the migration: stop its API servers, and repeat it")]
     Changed,
-    /// The copy is not what it should be.
+    /// The copy differs from the source.
     #[error("the copy differs from the source: {copy} instead of {source_hash}")]
     Different {
         /// Count and hash of the source.
@@ -55,7 +55,7 @@ pub enum MigrateError {
         /// Count and hash of the copy.
         copy: String,
     },
-    /// A write to the new store.
+    /// A write to the new store failed.
     #[error("cannot write to the new store: {0}")]
     Write(String),
     /// A directory operation.

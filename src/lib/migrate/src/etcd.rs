@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Writes under way. etcd syncs those together that arrive together.
+/// Max concurrent writes, which etcd syncs in batches.
 const CONCURRENT: usize = 64;
 
-/// Copies the state of a journal's directory into etcd, in the form of its servers. To be called
-/// within a runtime.
+/// Copies the state of a journal directory into etcd, in the format of its servers. Requires a
+/// Tokio runtime.
 ///
 /// # Errors
 /// [`MigrateError`].
@@ -56,13 +56,14 @@ pub async fn to_etcd(
     })
 }
 
-/// The time as a revision, as the embedded store starts.
+/// The current time as a revision, as the embedded store uses at startup.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2)
 }
 
-/// Checks that the target is empty or ours, and notes that it is.
+/// Checks that the target is empty or an unfinished migration from this source, and records the
+/// migration there.
 async fn enter(keys: &EtcdKeys, target: &str, source: &str) -> Result<(), MigrateError> {
     let note = keys.migration().await.map_err(MigrateError::Etcd)?;
     match note.as_deref().map(MigrationNote::parse) {
@@ -71,7 +72,7 @@ async fn enter(keys: &EtcdKeys, target: &str, source: &str) -> Result<(), Migrat
             return Err(MigrateError::OtherSource { target: target.to_owned(), from });
         }
         Some(None) => return Err(MigrateError::UnknownNote),
-        // Of a migration before; its keys may be gone since.
+        // From an earlier migration, whose keys may have been deleted.
         Some(Some(MigrationNote::Finished(_))) | None => {}
     }
     if !keys.page(None, true).await.map_err(MigrateError::Etcd)?.values.is_empty() {
@@ -81,12 +82,12 @@ async fn enter(keys: &EtcdKeys, target: &str, source: &str) -> Result<(), Migrat
     keys.note_migration(&note).await.map_err(MigrateError::Etcd)
 }
 
-/// As it is to be in etcd.
+/// The value to store in etcd.
 fn value(codec: &dyn ValueCodec, entry: &StoredEntry) -> Bytes {
     codec.write(&entry.entry.key, &entry.entry.value().concat().into())
 }
 
-/// Those that do not expire.
+/// Digest of the non-expiring entries.
 fn digest(state: &JournalState, codec: &dyn ValueCodec) -> StateDigest {
     let mut digest = StateDigest::default();
     for (key, entry) in state.entries.iter().filter(|(_, entry)| entry.ttl.is_none()) {
@@ -95,7 +96,7 @@ fn digest(state: &JournalState, codec: &dyn ValueCodec) -> StateDigest {
     digest
 }
 
-/// Returns the number of keys that were there.
+/// Returns the number of keys already present.
 async fn copy(
     keys: &EtcdKeys,
     state: &JournalState,
@@ -128,7 +129,7 @@ async fn copy(
     Ok(present.into_inner())
 }
 
-/// What an earlier run copied, and the source lost since.
+/// Removes keys copied by an earlier run that the source no longer has.
 async fn remove_others(keys: &EtcdKeys, state: &JournalState) -> Result<(), MigrateError> {
     let mut start = None;
     loop {
@@ -145,7 +146,7 @@ async fn remove_others(keys: &EtcdKeys, state: &JournalState) -> Result<(), Migr
     }
 }
 
-/// What does not expire, and etcd's revision.
+/// Digest of the non-expiring entries, and etcd's revision.
 async fn read_back(
     keys: &EtcdKeys,
     state: &JournalState,

@@ -2,19 +2,19 @@
 //!
 //! Must never know objects, HTTP or flags. Start at [`to_etcd`] and [`to_directory`].
 //!
-//! - No server works on either end meanwhile: the embedded store is locked, and etcd's keys must be
-//!   at the end as they were at the start.
-//! - The target must be empty, or hold an unfinished migration from the same source, which is
-//!   continued. No server starts on an unfinished one: etcd has a note (`ferrokube_etcd::MigrationNote`),
-//!   and a directory gets its name at the end.
+//! - No server may run on either side: the embedded store is locked, and etcd's keys must be the
+//!   same at the end as at the start.
+//! - The target must be empty, or an unfinished migration from the same source, which is continued.
+//!   No server starts on an unfinished target: etcd contains a note
+//!   (`ferrokube_etcd::MigrationNote`), and a directory is renamed at the end.
 //! - Revisions continue above those of the source: the embedded store begins there, and etcd's
-//!   servers add the base in the note. So a watch from before the migration gets 410, and no
-//!   revision names two states.
-//! - What expires keeps its time.
-//! - At the end all of the target is read, and compared with the source by count and hash.
+//!   servers add the base in the note. So an earlier watch gets 410, and no revision refers to two
+//!   states.
+//! - Expiring keys keep their remaining time.
+//! - Finally the whole target is read back, and compared with the source by count and hash.
 //!
-//! The source stays as it is. Values are copied into etcd in the form of its servers, and from etcd
-//! in that of the embedded store; kinds that it does not serve are left, and reported.
+//! The source is not modified. Values are converted to the target's format; kinds that are not
+//! served are skipped and reported.
 
 mod digest;
 mod directory;
@@ -27,7 +27,7 @@ pub use etcd::to_etcd;
 
 use std::collections::BTreeMap;
 
-/// Gets the number of keys done and of all keys.
+/// Progress callback: keys done, and total keys.
 pub type Report<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Result of a migration.
@@ -35,12 +35,12 @@ pub type Report<'a> = &'a (dyn Fn(u64, u64) + Sync);
 pub struct MigrationSummary {
     /// Keys in the target.
     pub keys: u64,
-    /// Keys that an earlier run had copied.
+    /// Keys already copied by an earlier run.
     pub present: u64,
     /// Hash of all keys and values, as compared.
     pub hash: String,
-    /// Revisions of the target are above this one.
+    /// The target's revisions are above this one.
     pub revision: u64,
-    /// Resources that are not served, with the number of their keys. They were not copied.
+    /// Resources that are not served, and thus not copied, with their number of keys.
     pub unserved: BTreeMap<String, u64>,
 }

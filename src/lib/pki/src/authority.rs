@@ -1,10 +1,10 @@
 //! Keys and certificates: three CAs and the token keys on disk; serving and client certificates
 //! issued on demand.
 //!
-//! One CA per trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the
-//! server verifies clients with, so that neither key can speak for the other. `front-proxy-ca.crt`
-//! is what aggregated servers verify this server with; it is trusted for nothing here: front
-//! proxies of this server have a CA of the user's (`--requestheader-client-ca-file`) or none.
+//! One CA per purpose: clients verify the server with `ca.crt`, the server verifies clients with
+//! `client-ca.crt`, so that neither key can act as the other. Aggregated servers verify this server
+//! with `front-proxy-ca.crt`, which is not trusted here: front proxies of this server need a CA
+//! given by `--requestheader-client-ca-file`.
 //!
 //! Issuing a certificate takes 0.1 ms, so they are issued at every start and renewed while running
 //! rather than stored: fewer keys at rest, no stale files. Only the CAs and the key that signs
@@ -434,7 +434,7 @@ pub(crate) fn load_key(path: PathBuf) -> Result<KeyPair, PkiError> {
         .ok_or(PkiError::Unusable { path, what: "private key" })
 }
 
-/// Refuses another certificate's key: nobody would trust what it signs.
+/// Rejects a key that does not match the certificate.
 pub(crate) fn check_key(
     pem: &str,
     key: &KeyPair,

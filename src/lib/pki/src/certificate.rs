@@ -1,4 +1,5 @@
-//! What certificates say: subject, names, validity. For people and warnings; nothing is verified.
+//! Contents of certificates for display and warnings: subject, names, validity. Nothing is
+//! verified.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
@@ -140,7 +141,7 @@ fn shown(name: &GeneralName<'_>) -> String {
     }
 }
 
-/// Without what would move a terminal's cursor.
+/// Drops terminal control sequences.
 fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }

@@ -156,7 +156,7 @@ pub trait Admission: Send + Sync {
     /// restoring of system fields, before validation. For a delete, `object` is the last state and
     /// `old` is `None`: watchers learn which request deleted it. The default returns no ids.
     ///
-    /// Replaces what clients set under the three keys by what is stored. The returned ids are added
+    /// Replaces client-set values of the three keys by the stored ones. The returned ids are added
     /// when the object is encoded, and to the object itself only for readers that precede that
     /// (remote steps, dry runs): inserting them into every document would dominate the cost of this
     /// method. Local validating steps therefore do not see the ids of the write.

@@ -84,7 +84,7 @@ pub type ComputedFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failu
 /// A create of a computed resource or subresource, without its object.
 #[derive(Clone, Copy)]
 pub struct ComputedCall<'a> {
-    /// What is stored: handlers are made before it and keep no reference to it.
+    /// The registry. Handlers are created before it and must not keep a reference.
     pub registry: &'a Registry,
     /// Context of the caller.
     pub context: &'a RequestContext,
@@ -186,7 +186,7 @@ struct ComputedEntry {
     computed: Arc<dyn ComputedResource>,
 }
 
-/// An immutable state of the catalog. The next state shares what did not change: adding a
+/// An immutable state of the catalog. Successive states share unchanged parts, so adding a
 /// definition costs the same next to a thousand others.
 #[derive(Clone, Default)]
 struct CatalogState {
@@ -422,7 +422,7 @@ impl Catalog {
         Some(entry.computed.clone())
     }
 
-    /// Finds what computes a target.
+    /// Finds the handler that computes a target.
     pub(crate) fn computed_at(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         let definition = &target.served.definition;
         self.computed_resource(&definition.group, &definition.plural, &target.subresource)

@@ -22,7 +22,7 @@ pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
 /// multiply it. Strings cost little: a long one is refused by validation, as in kube-apiserver.
 const MAX_UNCHECKED_BYTES: usize = 8 << 20;
 
-/// Refuses early what [`put`] would refuse and what would cost much until then.
+/// Rejects early an object that [`put`] would reject after expensive steps.
 ///
 /// # Errors
 /// 413 for an object of many values above [`MAX_OBJECT_BYTES`].

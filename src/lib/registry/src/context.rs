@@ -114,8 +114,8 @@ impl RequestContext {
         self.audit.lock().insert(key.into(), value.into());
     }
 
-    /// Adds an annotation of a webhook or policy, unless there is one with its key: its name is part
-    /// of the key, and must not replace what the server or another one recorded.
+    /// Adds an audit annotation of a webhook or policy unless its key exists: the key contains a
+    /// user-chosen name, and must not replace other annotations.
     pub fn annotate_audit_once(&self, key: impl Into<String>, value: impl Into<String>) {
         self.audit.lock().entry(key.into()).or_insert_with(|| value.into());
     }
@@ -130,7 +130,7 @@ impl RequestContext {
         std::mem::take(&mut *self.audit_bodies.lock())
     }
 
-    /// From now on refuses what is not [`Need::Essential`], with this failure.
+    /// From now on rejects requests that are not [`Need::Essential`] with this failure.
     pub fn restrict(&self, failure: Failure) {
         // The first reason counts.
         let _ = self.restriction.set(failure);

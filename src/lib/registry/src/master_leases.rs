@@ -34,7 +34,7 @@ impl MasterLeases {
         self.prefix.key(None, &address.to_string()).expect("an address is one segment")
     }
 
-    /// Waits until the store has seen what was written before.
+    /// Waits until the store has caught up with earlier writes.
     async fn catch_up(&self) -> Result<(), Failure> {
         match self.store.barrier() {
             Some(passed) => passed.await.map_err(|error| unavailable(&error)),
@@ -94,7 +94,7 @@ impl MasterLeases {
         self.write(|| Write::Delete { key: key.clone(), last: None }).await
     }
 
-    /// False if it is a delete of what is gone.
+    /// False for a delete of a missing key.
     async fn write(&self, write: impl Fn() -> Write) -> Result<bool, Failure> {
         let mut last = None;
         for _ in 0..ATTEMPTS {

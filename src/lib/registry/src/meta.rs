@@ -26,8 +26,8 @@ pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     slot.as_object_mut().expect("made an object just above")
 }
 
-/// Drops what kube-apiserver's encoder omits: nulls, empty strings, maps and lists, generation 0,
-/// selfLink. managedFields stay: an empty list requests a reset.
+/// Drops fields that kube-apiserver's encoder omits: nulls, empty strings, maps and lists,
+/// generation 0, selfLink. Empty managedFields are kept: they request a reset.
 pub(crate) fn normalize(object: &mut Document) {
     let metadata = metadata_mut(object);
     for field in ["labels", "annotations"] {

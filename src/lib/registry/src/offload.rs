@@ -1,7 +1,7 @@
 //! Moves long computations off the async workers: large bodies and objects, resources with slow
 //! rules, responses that are expensive to encode.
 //!
-//! What may take more than about 0.2 ms is computed in a slot. Slots are few, and shared among
+//! Computations that may take more than about 0.2 ms run in a slot. Slots are few, and shared among
 //! callers by time: however many computations a caller has, they delay another caller by at most
 //! one of each. A slot is held for one poll, never while a request waits.
 //!
@@ -42,7 +42,7 @@ const SLOT_TIME: Duration = Duration::from_millis(1);
 /// Computations that wait between their parts, each with its thread and memory; more compute to
 /// their end.
 const MAX_GIVING_WAY: usize = 1;
-/// How long one waits: longer only if all slots wait for what it holds.
+/// Max wait. It is exceeded only if all slots wait for a resource held by the waiter.
 const GIVING_WAY: Duration = Duration::from_secs(1);
 /// How long one waits in all until its poll ends: it may hold a turn, which writers of its key wait
 /// for.

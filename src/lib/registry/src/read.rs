@@ -148,9 +148,9 @@ pub async fn caught_up<T>(request: impl Future<Output = T>) -> T {
 }
 
 impl Registry {
-    /// What a request waits for at its arrival, so that everything which decides about it (rights,
-    /// definitions, webhooks, policies, quotas) is as new as what its client may have seen at other
-    /// servers. `None` with a local engine.
+    /// The wait of a request at its arrival, after which rights, definitions, webhooks, policies
+    /// and quotas are as new as anything its client may have seen at other servers. `None` with a
+    /// local engine.
     pub fn reached(&self) -> Option<BoxFuture<'static, Result<(), Failure>>> {
         let barrier = self.store().barrier()?;
         Some(Box::pin(async { barrier.await.map_err(|error| unavailable(&error)) }))

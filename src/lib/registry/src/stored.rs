@@ -26,8 +26,8 @@ const ENDPOINTS: &str = "services/endpoints";
 pub enum StorageMediaType {
     /// `application/json`
     Json,
-    /// `application/vnd.kubernetes.protobuf`: kube-apiserver's default. JSON where it has JSON, and
-    /// for what protobuf cannot tell apart, such as an empty list from none.
+    /// `application/vnd.kubernetes.protobuf`: kube-apiserver's default. JSON where kube-apiserver
+    /// uses JSON, and for distinctions that protobuf cannot express, such as an empty list.
     #[default]
     Protobuf,
 }
@@ -129,7 +129,7 @@ fn former_version<'a>(
     owner.versions.get(owner.storage_version).filter(|_| is_former)
 }
 
-/// What another writer wrote, as this server would have written it.
+/// Converts a value of another writer to this server's own format.
 fn in_form(owner: &Arc<Definition>, mut object: Document) -> Result<Document, String> {
     if version_index(owner, object.api_version(), object.kind()).is_none() {
         if former_version(owner, object.api_version(), object.kind()).is_some() {

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Whether another server can have this address: not one of a link (cloud metadata), nor one that
-/// stands for many. Loopback is allowed: for addresses that users of the API cannot choose.
+/// Whether a server chosen by the operator may have this address: not link-local (cloud metadata),
+/// unspecified or multicast. Loopback is allowed.
 pub fn is_allowed(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -25,7 +25,7 @@ pub fn is_allowed(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a user of the API may name this address: not one of this machine, either.
+/// Whether an API user may choose this address: as [`is_allowed`], but not loopback.
 pub fn is_global(address: IpAddr) -> bool {
     let is_loopback = match address {
         IpAddr::V4(v4) => v4.is_loopback(),
@@ -34,7 +34,7 @@ pub fn is_global(address: IpAddr) -> bool {
     is_allowed(address) && !is_loopback
 }
 
-/// The metadata service of AWS over IPv6, which is no link's address.
+/// AWS's metadata service over IPv6, which is not link-local.
 const AWS_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
 /// The IPv4 address in an IPv6 one: mapped, compatible (RFC 4291), of 6to4 (RFC 3056), or of a

@@ -1,4 +1,4 @@
-//! Headers that go to another server, and those that come back.
+//! Filtering of request and response headers.
 
 use ferrokube_trace::{INITIAL_TRACE_ID, TRACEPARENT};
 use http::header::{
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use std::net::IpAddr;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// A bearer token in the list of a websocket's protocols.
+/// Prefix of a bearer token among a websocket's subprotocols.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Headers of one connection (RFC 9110, section 7.6.1).
@@ -25,7 +25,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// The client's headers without its credentials, claims, ids, and the fields of its connection.
+/// The client's headers without credentials, identity claims, trace ids and hop-by-hop fields.
 pub fn client_headers(client: &HeaderMap, peer: Option<IpAddr>) -> HeaderMap {
     let mut headers = client.clone();
     remove_hop_by_hop(&mut headers);
@@ -49,8 +49,8 @@ pub fn client_headers(client: &HeaderMap, peer: Option<IpAddr>) -> HeaderMap {
     headers
 }
 
-/// What only we may say: who the user is, and the ids. Other servers may take an underscore for a
-/// hyphen.
+/// Whether only we may set the header: the user's identity and the trace ids. Some servers treat
+/// underscores as hyphens.
 fn is_claim(name: &HeaderName) -> bool {
     let name = name.as_str().replace('_', "-");
     let ids = [TRACEPARENT, INITIAL_TRACE_ID, "tracestate", "baggage"];
@@ -59,7 +59,7 @@ fn is_claim(name: &HeaderName) -> bool {
         || ids.iter().any(|id| id.eq_ignore_ascii_case(&name))
 }
 
-/// Drops bearer tokens from the protocols of a websocket.
+/// Drops bearer tokens from the subprotocols of a websocket.
 fn without_tokens(headers: &mut HeaderMap) {
     let protocols: Vec<String> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
@@ -84,7 +84,7 @@ fn without_tokens(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields of the connection, and those that `Connection` names.
+/// Removes hop-by-hop fields, and those named by `Connection`.
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -98,7 +98,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The protocol that the client wants to switch to, if it is one that API servers speak.
+/// The requested upgrade protocol, if API servers support it.
 pub fn upgrade_protocol(headers: &HeaderMap) -> Option<&'static str> {
     let has = |name: HeaderName, wanted: &str| {
         headers

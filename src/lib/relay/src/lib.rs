@@ -1,9 +1,9 @@
-//! Requests that another HTTP server answers: what of a request goes there, what of its response
-//! comes back, and connections that are upgraded (websockets, SPDY).
+//! Forwarding of requests to another HTTP server: filtered requests and responses, and upgraded
+//! connections (websockets, SPDY).
 //!
-//! The aggregator, the API server's connections to kubelets and pods, and the kubelet's to its
-//! runtime all go through here. Must never know who the other server is or how it is found: callers
-//! connect. Start reading at [`tunnel`].
+//! Used by the aggregator, by the API server for kubelets and pods, and by the kubelet for its
+//! runtime. Must never know who the other server is or how it is found: callers connect. Start
+//! reading at [`tunnel`].
 
 mod address;
 mod headers;
@@ -25,12 +25,12 @@ pub use tunnel::{
 use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Bytes of a response's head.
+/// Max bytes of a response head.
 pub const HEAD_BYTES: usize = 64 << 10;
-/// Fields of a response's head.
+/// Max fields of a response head.
 pub const HEAD_FIELDS: usize = 256;
 
-/// As Go writes paths.
+/// Characters that Go escapes in paths.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -46,7 +46,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'=')
     .remove(b'@');
 
-/// The target of a request: a decoded path, and a query as it is; `None` if they make no URI.
+/// The URI of a decoded path and a raw query; `None` if it would be invalid.
 pub fn target_uri(scheme: &str, authority: &str, path: &str, query: &str) -> Option<Uri> {
     let path = utf8_percent_encode(path, PATH).to_string();
     let target = if query.is_empty() { path } else { format!("{path}?{query}") };

@@ -1,8 +1,8 @@
-//! Queries of URIs, as pairs.
+//! URI queries as pairs.
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Names and values, decoded, in order. A pair without a value has an empty one.
+/// Decoded names and values in order. A missing value is empty.
 pub fn query_pairs(query: &str) -> Vec<(String, String)> {
     let decoded =
         |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
@@ -13,7 +13,7 @@ pub fn query_pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Percent-encoded, without the question mark; empty for none.
+/// Percent-encodes the pairs, without the question mark; empty without pairs.
 pub fn encoded_query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let encoded = |text: &'a str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pairs =

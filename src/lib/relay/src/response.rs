@@ -1,4 +1,4 @@
-//! Responses of other servers, as their clients get them.
+//! Relays responses of other servers to clients.
 
 use crate::headers::remove_hop_by_hop;
 use bytes::Bytes;
@@ -16,27 +16,27 @@ use std::io;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Why a request was not answered by its server.
+/// Why a request was not forwarded successfully.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelegationError {
     /// 503: the last check of the service failed.
     #[error("service unavailable")]
     Unavailable,
-    /// 503, with what is known.
+    /// 503, with the cause.
     #[error("error trying to reach service: {0}")]
     Unreachable(String),
     /// 502.
     #[error("the backend attempted to redirect this request, which is not permitted")]
     Redirect,
-    /// 500: its user cannot be written into headers.
+    /// 500: the user cannot be encoded in headers.
     #[error("the user of this request cannot be forwarded")]
     User,
-    /// 429: no room.
+    /// 429: too many connections.
     #[error("too many requests, please try again later")]
     Full,
 }
 
-/// The class of an error of a connection; its causes are only logged.
+/// The class of a connection error; its causes are only logged.
 pub fn broken_by(error: &(dyn Error + 'static)) -> String {
     tracing::debug!(%error, "a request to another server failed");
     "the connection broke before it answered".to_owned()
@@ -44,30 +44,29 @@ pub fn broken_by(error: &(dyn Error + 'static)) -> String {
 
 /// State of a streaming response.
 pub struct Relay {
-    /// A place that others may need; `None`: it is bounded elsewhere.
+    /// A revocable permit; `None` if bounded elsewhere.
     pub loan: Option<Loan>,
     /// `None`: long-running.
     pub deadline: Option<Instant>,
     /// True once this server shuts down.
     pub ended: watch::Receiver<bool>,
-    /// Returned when the response has ended.
+    /// Released when the response has ended.
     pub place: Option<Box<dyn Any + Send>>,
-    /// Redirects are refused, unless they are the client's to follow.
+    /// Rewrites redirects for the client; `None`: redirects are refused.
     pub redirects: Option<LocationBase>,
 }
 
-/// For redirects that the client follows: where a path of the other server is below this one.
+/// Maps locations on the other server to paths on this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocationBase {
     /// Host and port of the other server.
     pub authority: String,
-    /// Path in front of its paths.
+    /// Path prefix here.
     pub prefix: String,
 }
 
 impl LocationBase {
-    /// A location as the client can reach it; that of a third server stays as it is, and the
-    /// client goes there by itself.
+    /// Rewrites a location for the client; locations on third servers stay unchanged.
     fn located(&self, location: &HeaderValue) -> Option<HeaderValue> {
         let uri: Uri = location.to_str().ok()?.parse().ok()?;
         let is_ours = uri.authority().is_none_or(|host| host.as_str() == self.authority);
@@ -80,8 +79,8 @@ impl LocationBase {
 }
 
 impl Relay {
-    /// Resolves when others need the place, or the time is over: for what has no deadline, when
-    /// the server shuts down.
+    /// Resolves when the permit is revoked or the deadline passes; without a deadline, when the
+    /// server shuts down.
     pub async fn interrupted(&mut self) -> DelegationError {
         let Self { loan, deadline, ended, .. } = self;
         let over = async {
@@ -108,10 +107,10 @@ impl Relay {
     }
 }
 
-/// The response for the client, without the fields of the other connection.
+/// The response for the client, without hop-by-hop fields.
 ///
 /// # Errors
-/// [`DelegationError`]: a redirect that nobody may follow, or a switch of protocols.
+/// [`DelegationError`]: a refused redirect, or an unrequested switch of protocols.
 pub fn relayed(
     response: http::Response<Incoming>,
     relay: Relay,
@@ -124,12 +123,12 @@ pub fn relayed(
         head.headers.insert(LOCATION, located.ok_or(DelegationError::Redirect)?);
     }
     if head.status.is_informational() {
-        // A proxy in between would join its two connections.
+        // An intermediate proxy would connect its two connections.
         let why = "it switched protocols without being asked to".to_owned();
         return Err(DelegationError::Unreachable(why));
     }
     if head.headers.contains_key(TRANSFER_ENCODING) {
-        // RFC 9112, section 6.3: the length is that of the chunks.
+        // RFC 9112, section 6.3: chunked encoding overrides Content-Length.
         head.headers.remove(CONTENT_LENGTH);
     }
     remove_hop_by_hop(&mut head.headers);

@@ -1,4 +1,4 @@
-//! TLS to other servers: our identity, and servers whose certificate is not verified.
+//! TLS to other servers: our client certificate, and connections without verification.
 
 use arc_swap::ArcSwapOption;
 use rustls::client::ResolvesClientCert;
@@ -10,17 +10,17 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// The certificate by which other servers recognize this one; replaced when it is renewed.
+/// Our client certificate, replaced when renewed.
 #[derive(Clone, Debug, Default)]
 pub struct ClientIdentity(Arc<ArcSwapOption<CertifiedKey>>);
 
-/// A certificate or key that cannot be used.
+/// An unusable certificate or key.
 #[derive(Debug, thiserror::Error)]
 #[error("the client certificate or key cannot be used")]
 pub struct IdentityError;
 
 impl ClientIdentity {
-    /// Sets chain and key, both PEM; new connections use them.
+    /// Sets PEM chain and key for new connections.
     ///
     /// # Errors
     /// They are malformed.
@@ -50,7 +50,7 @@ impl ResolvesClientCert for ClientIdentity {
     }
 }
 
-/// Accepts any certificate: the connection is encrypted, its other end may be anybody.
+/// Accepts any certificate: encrypts, but does not authenticate the server.
 #[derive(Debug)]
 pub struct AnyCertificate(Arc<CryptoProvider>);
 

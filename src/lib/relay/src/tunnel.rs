@@ -1,7 +1,7 @@
-//! Connections to other servers, made for one request each, and upgraded ones.
+//! Connections to other servers: one per request, and upgraded ones.
 //!
-//! Only after a 101 for the requested protocol are the two connections joined; after any other
-//! response the one to the server is closed, never used again (fault 45).
+//! The two connections are tunneled only after a 101 for the requested protocol. After any other
+//! response the one to the server is closed and never reused (fault 45).
 
 use crate::response::{DelegationError, Relay, broken_by, relayed};
 use crate::{HEAD_BYTES, HEAD_FIELDS};
@@ -20,14 +20,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Max wait for a server's answer to the upgrade.
+/// Timeout for the response to an upgrade request.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A connection, as it comes from the network.
+/// A connection before TLS or HTTP.
 pub trait NetworkStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> NetworkStream for T {}
 
-/// Running tunnels; they end with the server.
+/// Running tunnels, which end at shutdown.
 pub struct Tunnels {
     tasks: Mutex<JoinSet<()>>,
     ended: watch::Receiver<bool>,
@@ -44,7 +44,7 @@ impl Tunnels {
         self.ended.clone()
     }
 
-    /// Runs a task that ends with the server.
+    /// Spawns a task that ends at shutdown.
     pub fn spawn(&self, tunnel: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -59,24 +59,24 @@ async fn shut_down(mut ended: watch::Receiver<bool>) {
     }
 }
 
-/// Takes the client's connection out of a request.
+/// Takes the client's upgradable connection from a request.
 pub fn take_upgrade(extensions: &mut http::Extensions) -> Option<OnUpgrade> {
     extensions.remove()
 }
 
-/// A request for an upgrade.
+/// An upgrade request.
 pub struct UpgradeCall {
-    /// To switch to: one of [`crate::upgrade_protocol`].
+    /// One returned by [`crate::upgrade_protocol`].
     pub protocol: &'static str,
     /// The client's connection.
     pub client: OnUpgrade,
-    /// Headers and body of the response; also if the server does not switch.
+    /// Relays the response, also if the server does not switch.
     pub relay: Relay,
-    /// For the server.
+    /// The request to send.
     pub request: Request<Body>,
 }
 
-/// Sends a request, for an upgrade or not, as the only one of a connection.
+/// Sends the only request of a connection.
 ///
 /// # Errors
 /// [`DelegationError::Unreachable`].
@@ -123,15 +123,15 @@ pub async fn exchanged(
     relayed(answered, relay)
 }
 
-/// A server's answer to an upgrade.
+/// A server's response to an upgrade request.
 pub enum Upgrading {
-    /// It has switched: its connection, and its response.
+    /// It switched protocols: its connection and response.
     Switched(OnUpgrade, http::Response<()>),
-    /// It answers otherwise.
+    /// It responded otherwise.
     Answered(http::Response<Incoming>),
 }
 
-/// Asks a server to switch protocols.
+/// Requests an upgrade.
 ///
 /// # Errors
 /// [`DelegationError::Unreachable`].
@@ -159,7 +159,7 @@ pub async fn switch(
     Ok(Upgrading::Switched(server, response.map(drop)))
 }
 
-/// Relays an upgrade: after a 101 the two connections are one, until one of them ends or the relay
+/// Relays an upgrade: after a 101 bytes are copied both ways, until either side closes or the relay
 /// is interrupted.
 ///
 /// # Errors
@@ -189,7 +189,7 @@ pub async fn upgraded(
     Ok(out)
 }
 
-/// An origin-form request, as a connection of its own needs it.
+/// Converts the request to origin form, as required on a direct connection.
 fn to_origin(request: &mut Request<Body>) {
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     if let Some(host) = authority.and_then(|host| HeaderValue::from_str(&host).ok()) {
@@ -201,7 +201,7 @@ fn to_origin(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// An upgraded connection, as bytes; `None` if it ended before.
+/// The upgraded byte stream; `None` if the connection ended before.
 pub async fn opened(upgrade: OnUpgrade) -> Option<TokioIo<Upgraded>> {
     upgrade.await.ok().map(TokioIo::new)
 }

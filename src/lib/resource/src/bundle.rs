@@ -1,5 +1,5 @@
-//! Bundles: native kinds that are developed together, with the data of their types; what a server
-//! serves is the sum of its bundles.
+//! Bundles: native kinds that are developed together, with the data of their types. A server serves
+//! the union of its bundles.
 
 use crate::definition::{ApiPriority, Definition};
 use crate::native::NativeKind;
@@ -257,7 +257,7 @@ pub enum BundleError {
         resource: GroupResource,
         /// As in [`KindBody::storage`](crate::native::KindBody::storage).
         prefix: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The tables of messages cannot be parsed, or two bundles have the same message.
@@ -350,7 +350,8 @@ pub fn compose(
             composition.definitions.push(Arc::new(definition));
         }
     }
-    // Kinds may share a name (events of two groups), and a bundle may bring what another left out.
+    // Kinds may share a name (events of two groups), and a bundle may add kinds that another left
+    // out.
     let served = |resource: &GroupResource| {
         seen.contains(&(resource.group.as_str(), resource.resource.as_str()))
     };

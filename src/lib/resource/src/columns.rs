@@ -1,4 +1,4 @@
-//! Printer columns, and what Tables need of them.
+//! Printer columns, and their encoded forms in Tables.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Value, json};
@@ -7,7 +7,7 @@ use ferrokube_apimachinery::jsonpath::JsonPath;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// What a column costs a row or a head besides its texts.
+/// Bytes of a column in a row or head, besides its texts.
 const COLUMN_BYTES: usize = 64;
 /// Columns that cost no more are as good as none.
 const FEW_BYTES: usize = 8 * 1024;
@@ -42,7 +42,7 @@ pub enum CellSource {
     Nothing,
 }
 
-/// Printer columns of a version or subresource. Clones share what is made of them.
+/// Printer columns of a version or subresource. Clones share the encoded forms.
 #[derive(Clone, Debug, Default)]
 pub struct Columns(Arc<SharedColumns>);
 
@@ -76,7 +76,7 @@ impl Columns {
         self.0.sources.get_or_init(|| self.iter().map(CellSource::of).collect())
     }
 
-    /// What they add to the bytes of a Table, about; 0 for few.
+    /// Approximate bytes that they add to a Table; 0 for few columns.
     pub fn cost(&self) -> usize {
         self.0.cost
     }

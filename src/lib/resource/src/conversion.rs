@@ -25,7 +25,7 @@ pub type WaitFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Sen
 
 /// Converts objects of one resource. Slow and fallible, so never called during a key's turn.
 ///
-/// While waiting, callers hold only bytes; they reread what they need afterwards.
+/// While waiting, callers hold only bytes, and parse again afterwards.
 pub trait Converter: Send + Sync + std::fmt::Debug {
     /// Converts objects, given as JSON, to another `apiVersion` (`example.com/v1`). Metadata other
     /// than labels and annotations is preserved, whatever the converter returns.

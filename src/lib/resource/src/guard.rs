@@ -16,13 +16,13 @@ pub struct GuardedField {
     pub path: &'static [&'static str],
     /// The value that is guarded; `None`: any, and the field is left out of OpenAPI while off.
     pub value: Option<&'static str>,
-    /// What becomes of new uses while the feature is off.
+    /// Treatment of new uses while the feature is off.
     pub while_off: WhileOff,
     /// Defaults of the feature, while it is on.
     pub default: Option<fn(&mut Document)>,
 }
 
-/// What becomes of new uses of a guarded field while it is closed. Stored uses may stay.
+/// Treatment of new uses of a guarded field while its feature is off. Stored uses may remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhileOff {
     /// The field is dropped, as kube-apiserver does with fields of disabled features.

@@ -1,4 +1,4 @@
-//! What a resource is: its definition (data) and its hooks (a trait with defaults).
+//! A resource: its definition (data) and its hooks (a trait with defaults).
 //!
 //! Must never know the registry or HTTP.
 //! Start at [`definition`]; native kinds come from rows of [`native`].

@@ -13,13 +13,13 @@ pub enum FinalizerDomain {
     Optional,
 }
 
-/// What the kind's own validation of an update says of metadata, once more after the checks that
-/// all kinds share: kube-apiserver reports such errors again.
+/// The metadata errors that a kind's own update validation repeats after the common checks, as in
+/// kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataRules {
     /// No error is reported twice.
     Nothing,
-    /// What an update may not change, labels, annotations, and owners.
+    /// Immutable metadata, labels, annotations, and owners.
     Changes,
     /// The metadata as that of a new object.
     Object,
@@ -44,7 +44,8 @@ pub struct Policy {
     pub selects_namespace: bool,
     /// A POST without a name gets one, as random as a uid.
     pub names_itself: bool,
-    /// A `generateName` must be a name itself, without what prefixes are allowed otherwise.
+    /// A `generateName` must be a valid name itself; the usual leniency for prefixes does not
+    /// apply.
     pub prefix_is_name: bool,
     /// A PUT may create the object. Patches other than apply never do.
     pub create_on_update: bool,
@@ -63,8 +64,8 @@ pub struct Policy {
     /// The fields that a write resets (the version's `reset`) keep the client's value on create.
     /// Otherwise they are dropped before [`Hooks::prepare`](crate::Hooks::prepare).
     pub keeps_reset_on_create: bool,
-    /// Reset fields of subresources that a write changes nevertheless: no manager owns them, and
-    /// [`Hooks::prepare`](crate::Hooks::prepare) decides what becomes of them.
+    /// Reset fields of subresources that a write changes anyway: no manager owns them, and
+    /// [`Hooks::prepare`](crate::Hooks::prepare) sets them.
     pub written_unowned: &'static [&'static str],
     /// A write of a subresource that does not change metadata leaves the fields of a deletion
     /// alone, too. False for API services, where other ones are an error.
@@ -90,8 +91,8 @@ pub struct Policy {
     pub invalid_group: Option<&'static str>,
     /// Resource named in `NotFound` errors, if not the definition's.
     pub missing_resource: Option<&'static str>,
-    /// Why kube-apiserver's conversion to its internal version fails, where that holds as a field of
-    /// another type what the object has as a text.
+    /// Why kube-apiserver's conversion to its internal version fails, for texts that the internal
+    /// version holds as another type.
     pub misfit: Option<fn(&Document) -> Option<String>>,
     /// The message about a field that lists cannot select by, of a kind that words it differently.
     pub unknown_field: Option<fn(&str) -> String>,

@@ -11,8 +11,8 @@ pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
 /// Message about a field of an immutable object.
 pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// Errors, up to the number that is shown: each has its own text, and more are never read.
-/// Every loop over what users wrote goes through here.
+/// Validation errors, up to the number that a Status shows. Every loop over user input goes through
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList(Vec<FieldError>);
 

@@ -59,7 +59,7 @@ pub fn bundle() -> Bundle {
         .priorities(PRIORITIES)
 }
 
-/// What the bundles serve together.
+/// The union of the bundles.
 ///
 /// # Errors
 /// [`BundleError`].

@@ -1,8 +1,8 @@
 //! Server-side apply: field sets, managedFields of every operation, conflicts, ownership.
 //!
-//! A write goes through [`track_update`] or [`apply`] before mutating admission: nobody owns what
-//! webhooks add. Objects of different versions are compared as they are; an entry of another
-//! version is assumed to use the same field names.
+//! A write goes through [`track_update`] or [`apply`] before mutating admission: fields added by
+//! webhooks have no owner. Objects of different versions are compared as they are; an entry of
+//! another version is assumed to use the same field names.
 
 mod adopt;
 mod compare;

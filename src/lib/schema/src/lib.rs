@@ -1,5 +1,5 @@
-//! Structural schemas and what they drive: validation, defaults, pruning, strategic merge, apply,
-//! OpenAPI.
+//! Structural schemas and the algorithms that they drive: validation, defaults, pruning, strategic
+//! merge, apply, OpenAPI.
 //!
 //! Pure: knows no HTTP, no storage and no concrete kinds. Native and custom resources share the
 //! same [`Schema`]. Start reading at [`schema`].

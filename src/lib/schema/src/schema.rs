@@ -236,7 +236,7 @@ fn zeros() -> &'static Zeros {
 }
 
 impl Schema {
-    /// What the typed API writes for an unset value of this type.
+    /// The value that typed clients write for an unset field of this type.
     pub fn zero(&self) -> &'static Value {
         let format = self.format.as_deref().unwrap_or_default();
         match self.kind {

@@ -26,7 +26,7 @@ pub(crate) struct Activity {
     upgraded: AtomicBool,
     /// The head of its next request is large.
     large_head: AtomicBool,
-    /// What waits for the client.
+    /// Bytes waiting for the client.
     waits: Arc<Waits>,
 }
 
@@ -82,8 +82,8 @@ impl Activity {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an arrived request may begin; `share` is what the connection may hold. HTTP/2 only,
-    /// where the client learns that it may retry.
+    /// Whether a received request may start; `share` is the connection's limit. HTTP/2 only, which
+    /// tells clients that they may retry.
     pub(crate) fn admits(&self, share: Option<usize>) -> bool {
         let is_refused = self.is_closing.load(Ordering::Relaxed)
             || share.is_some_and(|share| self.waits.bytes() > share);
@@ -193,7 +193,7 @@ impl http_body::Body for CountedBody {
     ) -> Poll<Option<io::Result<Frame<CountedChunk>>>> {
         let this = &mut *self;
         if this.under_way.as_ref().is_some_and(|under_way| under_way.is_full(task)) {
-            // The chunks given to hyper are what waits now.
+            // Exactly the chunks passed to hyper are waiting now.
             this.wait.end();
             return Poll::Pending;
         }

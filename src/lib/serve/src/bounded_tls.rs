@@ -33,7 +33,7 @@ impl BoundedTlsStream {
         Self { stream, overhead: OVERHEAD_BYTES, since: Instant::now() }
     }
 
-    /// Charges what was received, and credits the data in it. False if too little of it is data.
+    /// Charges received bytes, and credits the data in them. False if the share of data is too low.
     fn charge(&mut self, received: usize, data: usize) -> bool {
         if received > self.overhead {
             let earned = self.since.elapsed().as_millis() * OVERHEAD_BYTES_PER_SECOND / 1000;

@@ -416,7 +416,7 @@ impl Future for HandlerFuture {
             return Poll::Pending;
         }
         let polled = match &mut this.answer {
-            // Not polled again after a panic. What is behind a lock is consistent at each step.
+            // Not polled again after a panic. State behind locks is consistent at each step.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
             None => None,
         };

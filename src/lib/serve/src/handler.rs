@@ -1,4 +1,4 @@
-//! What a listener hands requests to.
+//! The interface between a listener and the handler of its requests.
 
 use crate::body::{Body, full};
 use http::StatusCode;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// An incoming request. Its body is not bounded yet; its extensions have an
 /// `Arc<`[`Peer`](crate::Peer)`>`.
 pub type Request = http::Request<hyper::body::Incoming>;
-/// What a handler returns; its body may be streamed.
+/// A handler's response; its body may be streamed.
 pub type Response = http::Response<Body>;
 
 /// Handles requests. A panic is caught per request (500); the connection continues.

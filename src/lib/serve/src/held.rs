@@ -157,8 +157,8 @@ impl ConnectionBytes {
         self.report();
     }
 
-    /// Writers change the bytes before they check what is reported, and the reporter checks the
-    /// bytes again, so that the last of them leaves both close.
+    /// Writers update the bytes before checking the reported value, and the reporter checks the
+    /// bytes again, so that both end up close.
     fn report(&self) {
         loop {
             let (bytes, reported) =

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
-/// What one client may take of the time and memory of a listener.
+/// Limits on the time and memory that one client may use.
 #[derive(Clone, Debug)]
 pub struct ListenerLimits {
     /// Max time of the TLS handshake.

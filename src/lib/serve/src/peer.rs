@@ -90,7 +90,8 @@ struct ShownChain {
 }
 
 impl ShownChain {
-    /// Copies what may be needed, with the span within which all of it is valid.
+    /// Copies the certificates that may be needed, and computes the time span in which all are
+    /// valid.
     fn new(shown: &[CertificateDer<'_>]) -> (Self, ValidityWindow) {
         let Some((leaf, others)) = shown.split_first() else {
             return (Self::default(), ValidityWindow::default());

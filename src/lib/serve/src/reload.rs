@@ -61,10 +61,10 @@ impl TlsFiles {
         Ok(Some((read(chain)?, key_bytes)))
     }
 
-    /// Applies what has changed since `before`.
+    /// Applies the changes since `before`.
     ///
     /// # Errors
-    /// [`ReloadError`]; what could not be applied stays unchanged.
+    /// [`ReloadError`]; values that could not be applied are unchanged.
     pub fn apply(&self, tls: &Tls, before: &LoadedFiles) -> Result<LoadedFiles, ReloadError> {
         let loaded = LoadedFiles {
             serving: self.read_serving()?,

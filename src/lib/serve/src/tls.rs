@@ -346,7 +346,7 @@ impl ResolvesServerCert for ServingCertificate {
 
 /// Certificates that a client may show.
 const MAX_CHAIN: usize = 8;
-/// Bytes of all of them: a connection keeps them, and a second time what verifies it.
+/// Max total bytes of a chain: a connection keeps it, plus a copy for verification.
 const MAX_CHAIN_BYTES: usize = 16 << 10;
 /// And of such that no CA verifies, which anybody can make.
 const MAX_UNVERIFIED_BYTES: usize = 4 << 10;

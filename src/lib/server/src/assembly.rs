@@ -193,7 +193,7 @@ pub(crate) fn open(
         const WHY: &str = "only ControlPlaneBuilder::start waits for a storage in another process";
         return Err(BuildError::Setting(WHY));
     };
-    // Overlaps recovery (IO) with what does not depend on it.
+    // Overlaps recovery (IO) with independent work.
     std::thread::scope(|scope| {
         let store = scope.spawn(move || open_local(config, environment, directory));
         let Prepared { pki, served, policy } = prepare(builder, directory)?;

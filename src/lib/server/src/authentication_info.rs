@@ -64,8 +64,8 @@ impl AuthenticationInfo {
         Ok(info)
     }
 
-    /// Adds what the ConfigMap lacks, and keeps what other servers wrote. No write if nothing is
-    /// missing.
+    /// Adds missing keys to the ConfigMap, and keeps those of other servers. Does not write if none
+    /// is missing.
     pub(crate) async fn publish(self, registry: Registry) -> Result<(), StepError> {
         let Some(maps) = Local::new(&registry, "", "v1", "configmaps") else { return Ok(()) };
         for attempt in 1.. {

@@ -1,4 +1,4 @@
-//! `ControlPlane::builder()`: what a control plane is made of.
+//! `ControlPlane::builder()`: the parts of a control plane.
 
 use crate::assembly::{self, Assembled, RemoteStorage};
 use crate::client_certificate::{self, FRONT_PROXY, KUBELET_CLIENT};
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Certificates are renewed after two thirds of their life, which must not become a busy loop.
 const MIN_ADMIN_LIFETIME: Duration = Duration::from_secs(1);
 
-/// What authenticators and authorizers can follow. The catalog has all native kinds.
+/// State that authenticators and authorizers can read and watch. The catalog has all native kinds.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreContext {
@@ -41,7 +41,7 @@ pub struct StoreContext {
     pub catalog: Arc<Catalog>,
 }
 
-/// What admission steps, handlers and routes can use.
+/// State that admission steps, handlers and routes can use.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ServerContext {
@@ -89,7 +89,7 @@ pub(crate) enum AuditChoice {
 
 /// Made by [`ControlPlane::builder`]. Nothing is opened or written before [`Self::build`].
 ///
-/// What is passed as a closure is made once the storage is open.
+/// Closures run once the storage is open.
 pub struct ControlPlaneBuilder {
     pub(crate) bundles: Vec<Bundle>,
     pub(crate) handlers: Vec<Handled>,
@@ -250,8 +250,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the program runs the controllers, too. The server then does what it does for them,
-    /// such as type checks of policies, without waiting for their lease.
+    /// Whether the program also runs the controllers. The server then performs its part of their
+    /// work, such as type checks of policies, without waiting for their lease.
     #[must_use]
     pub fn with_controllers(mut self, has_controllers: bool) -> Self {
         self.has_controllers = has_controllers;
@@ -581,8 +581,8 @@ impl ControlPlane {
         self.listener.url()
     }
 
-    /// Writes the administrator's kubeconfig, listens, brings the storage up to what a control
-    /// plane needs, and returns when `/readyz` succeeds. Dropping the future ends everything.
+    /// Writes the administrator's kubeconfig, listens, bootstraps the storage, and returns when
+    /// `/readyz` succeeds. Dropping the future stops everything.
     ///
     /// # Errors
     /// [`ServeError`].

@@ -43,7 +43,7 @@ pub(crate) struct OwnCertificate {
 }
 
 enum IdentitySource {
-    /// Chain and key, and what was read last.
+    /// Chain and key files, and their contents when last read.
     Files { paths: [PathBuf; 2], used: [Vec<u8>; 2] },
     /// Issued by our own CA.
     Own { pki: Pki, renewal: Renewal },

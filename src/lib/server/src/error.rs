@@ -91,7 +91,7 @@ pub enum BuildError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// What is wrong, and often what to do.
+    /// The error, often with a remedy.
     #[error("{0}")]
     Unusable(String),
     /// The operation that failed.
@@ -143,7 +143,7 @@ pub enum InputError {
 
 /// Wraps causes.
 pub(crate) trait Because<T> {
-    /// The error says what failed.
+    /// Adds the failed operation to the error.
     fn because(self, what: impl FnOnce() -> String) -> Result<T, InputError>;
 }
 

@@ -70,8 +70,8 @@ impl ExpiryWatch {
         }
     }
 
-    /// The worst standing of a file's certificates; sets the metric. What cannot be read is
-    /// reported by those that use it.
+    /// The worst standing of a file's certificates; sets the metric. Unreadable files are reported
+    /// by their users.
     fn check(&self, path: &Path, now: SystemTime) -> Standing {
         let pem = files::read_regular(path).ok().flatten().unwrap_or_default();
         let Ok(all) = CertificateFacts::read_all(&pem) else { return Standing::Valid };

@@ -1,9 +1,9 @@
-//! A control plane as a library: what is served, how users are known and what they may do, where
-//! objects are stored, and where the server listens, chosen in code.
+//! A control plane as a library: resources, authentication, authorization, storage and listener are
+//! chosen in code.
 //!
 //! [`ControlPlane::builder`] opens the storage, keys and listener, and wires the crates of the API
-//! server; the executable's roles are users of it, with flags. What is left out is absent: from
-//! discovery, OpenAPI and the RBAC policy, and without steps, loops or endpoints of its own.
+//! server; the executable's roles are users of it, with flags. Parts left out are absent from
+//! discovery, OpenAPI and the RBAC policy, and run no steps, loops or endpoints.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,7 +50,7 @@ pub use error::{BuildError, InputError, ServeError};
 pub use running::RunningControlPlane;
 pub use token_keys::KeyFiles;
 
-// What a control plane is made of, so that its author needs few direct dependencies.
+// Re-exports for authors of control planes, who then need few direct dependencies.
 pub use ferrokube_admission as admission_steps;
 pub use ferrokube_apimachinery as apimachinery;
 pub use ferrokube_auth as auth;

@@ -43,13 +43,13 @@ pub(crate) trait JournalWriter: Send {
     fn close(&mut self) {}
 
     /// Called when idle, and now and then under load while there is damage: releases buffers and
-    /// space that only a burst needs, and repairs damage. Returns false if there is more to do
-    /// later. `state` is what the journal holds.
+    /// space needed only by bursts, and repairs damage. Returns false if more remains to be done.
+    /// `state` is the journal's content.
     fn rest(&mut self, _state: &LiveState<'_>) -> bool {
         true
     }
 
-    /// Sets what wakes the committer when damage is found.
+    /// Sets the callback that wakes the committer when damage is found.
     fn on_damage(&self, _wake: Box<dyn Fn() + Send + Sync>) {}
 
     /// Whether [`Self::rest`] has damage to repair. Cheap.

@@ -52,7 +52,7 @@ impl Config {
     }
 }
 
-/// What a store runs on. Production uses the default; tests inject clocks, disks and limits.
+/// The environment of a store. Production uses the default; tests inject clocks, disks and limits.
 #[derive(Clone)]
 pub struct Environment {
     /// Wall clock for expiry, monotonic clock for timeouts.
@@ -79,7 +79,7 @@ impl Default for Environment {
     }
 }
 
-/// Bounds of what writers and watchers may keep in memory.
+/// Limits on memory used by writers and watchers.
 #[derive(Clone, Debug)]
 pub struct StoreLimits {
     /// Transactions queued for the committer; beyond that [`crate::Rejected::Busy`].

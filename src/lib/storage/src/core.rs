@@ -123,7 +123,7 @@ impl StoreCore {
         }
     }
 
-    /// Makes the committer look at what there is to do.
+    /// Wakes the committer.
     pub(crate) fn wake(&self) {
         self.head().tick = true;
         self.work.notify_one();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a writer wants to read back without parsing the value. Kept in memory and in the journal.
+/// Data that a writer reads back without parsing the value. Kept in memory and in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sidecar {
     /// Offsets into the value, opaque to the store. (The codec keeps `type_end`, `metadata` and
@@ -35,7 +35,7 @@ impl Clone for CheckedEpoch {
 }
 
 impl CheckedEpoch {
-    /// Notes what a reader found.
+    /// Records a reader's result.
     pub fn set(&self, epoch: u32) {
         self.0.store(epoch, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ pub struct Entry {
     pub bytes: Bytes,
     /// Writer's sidecar; offsets beyond `revision_at` refer to the unspliced value.
     pub sidecar: Sidecar,
-    /// What readers found since then.
+    /// Results of readers since then.
     pub checked: CheckedEpoch,
 }
 

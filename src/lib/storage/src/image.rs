@@ -10,7 +10,7 @@ use crate::txn::Expires;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the committer knows of the state. Between two batches it is exactly what was journaled.
+/// The committer's view of the state. Between batches it is exactly the journaled state.
 pub(crate) struct LiveState<'a> {
     pub(crate) published: &'a Published,
     pub(crate) expiry: &'a Expiry,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// The largest, as etcd's are signed. What claims a larger one is damaged or forged.
+    /// The largest, as etcd's are signed. A larger one is damaged or forged.
     pub const MAX: Self = Self(i64::MAX as u64);
 }
 

@@ -1,11 +1,10 @@
 //! The state core: revisions, current state, one history, the committer, preconditions and TTLs, on
 //! top of a journal.
 //!
-//! Must never know objects, JSON or HTTP. A value is bytes; [`Sidecar`] holds what its writer wants
-//! to read back without parsing it.
-//! State in other processes (etcd) is behind [`remote`].
-//! Start at [`store`]. Writes go `store` -> `head` -> `committer` -> `journal` -> `published`;
-//! reads start at `published`.
+//! Must never know objects, JSON or HTTP. A value is bytes; [`Sidecar`] holds data that its writer
+//! reads back without parsing. State in other processes (etcd) is behind [`remote`]. Start at
+//! [`store`]. Writes go `store` -> `head` -> `committer` -> `journal` -> `published`; reads start
+//! at `published`.
 
 pub mod clock;
 mod committer;

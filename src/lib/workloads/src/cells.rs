@@ -144,7 +144,7 @@ pub(crate) fn plain_text(value: Option<&Value>) -> String {
     }
 }
 
-/// Labels such as `a=b,c=d`; `<none>` without any.
+/// Labels as `a=b,c=d`; `<none>` if empty.
 pub(crate) fn labels(map: Option<&Value>) -> String {
     let pairs = |map: &Map| {
         let mut pairs: Vec<String> = map

@@ -1,4 +1,4 @@
-//! Errors of a validation, and the forms of text that several kinds check.
+//! Collected validation errors, and text formats shared by several kinds.
 
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Array, Value};
@@ -6,7 +6,7 @@ use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Shown};
 use ferrokube_apimachinery::{name, work};
 use std::net::IpAddr;
 
-/// Errors, up to the number that is shown: each has its own text, and more are never read.
+/// Validation errors, up to the number that a Status shows.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(Vec<FieldError>);
 
@@ -16,7 +16,7 @@ impl FieldErrors {
         self.0.len() >= MAX_ERRORS
     }
 
-    /// Adds an error, which is made only if it is kept: it quotes its value.
+    /// Adds an error, built only if it is kept, as it quotes its value.
     pub(crate) fn push(&mut self, make: impl FnOnce() -> FieldError) {
         if self.0.len() < MAX_ERRORS {
             self.0.push(make());
@@ -53,7 +53,7 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Drops all other errors if there are some at the paths or below them; returns that.
+    /// If there are errors at or below the paths, drops all others. Returns whether there are.
     pub(crate) fn prefer(&mut self, paths: &[String]) -> bool {
         let is_there = |error: &FieldError| paths.iter().any(|path| is_below(&error.field, path));
         let are_some = self.0.iter().any(is_there);
@@ -69,7 +69,7 @@ impl FieldErrors {
         self.0.retain(|error| !is_below(&error.field, &path));
     }
 
-    /// Whether there are errors at a path or below it.
+    /// Whether there are errors at or below a path.
     pub(crate) fn are_below(&self, path: FieldPath<'_>) -> bool {
         let path = path.to_string();
         self.0.iter().any(|error| is_below(&error.field, &path))
@@ -117,10 +117,10 @@ pub(crate) fn is_true(value: &Value, field: &str) -> bool {
     value.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// A form of text: its errors, in kube-apiserver's words.
+/// A text format: returns the errors of a text, with kube-apiserver's messages.
 pub(crate) type TextForm = fn(&str) -> Vec<String>;
 
-/// A form by its name in `rules.tsv`.
+/// Looks up a format by its name in `rules.tsv`.
 pub(crate) fn form(word: &str) -> Option<TextForm> {
     Some(match word {
         "dns1123label" => name::dns1123_label,
@@ -143,7 +143,7 @@ fn one(why: &str) -> Vec<String> {
     vec![why.to_owned()]
 }
 
-/// An address with zeros before its numbers, which some read as octal, without them.
+/// Parses an address with leading zeros, which some parsers read as octal, as decimal.
 pub(crate) fn without_zeros(text: &str) -> Option<IpAddr> {
     let plain = |part: &str| {
         let digits = part.trim_start_matches('0');
@@ -169,7 +169,7 @@ pub(crate) fn ip(text: &str) -> Vec<String> {
     }
 }
 
-/// An address as it is usually written.
+/// An address in canonical form.
 pub(crate) fn strict_ip(text: &str) -> Vec<String> {
     let whys = ip(text);
     match text.parse::<IpAddr>() {
@@ -189,7 +189,7 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u32)> {
     (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
 }
 
-/// The first address of a range.
+/// The first address of a CIDR.
 pub(crate) fn masked(address: IpAddr, length: u32) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -203,7 +203,7 @@ pub(crate) fn masked(address: IpAddr, length: u32) -> IpAddr {
     }
 }
 
-/// A range of addresses.
+/// A CIDR, also with host bits or leading zeros.
 pub(crate) fn cidr(text: &str) -> Vec<String> {
     let Some((address, length)) = parse_cidr(text) else {
         let plain = text.split_once('/').and_then(|(address, length)| {
@@ -230,7 +230,7 @@ pub(crate) fn cidr(text: &str) -> Vec<String> {
     }
 }
 
-/// A range as it is usually written.
+/// A CIDR in canonical form.
 fn strict_cidr(text: &str) -> Vec<String> {
     let whys = cidr(text);
     match parse_cidr(text).map(|(address, length)| format!("{address}/{length}")) {

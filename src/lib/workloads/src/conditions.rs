@@ -1,10 +1,10 @@
-//! Conditions of rows: what other fields of the same object must be.
+//! Conditions of rows on other fields of the same object.
 
 use ferrokube_apimachinery::document::{Map, Value};
 
-/// Conditions that must all hold, from a text such as `type=A,B !rollingUpdate spec.paused`:
-/// a field has one of some values (`=`) or none of them (`!=`), is unset (`!`), or set; with `?`, an empty
-/// one counts, too. Fields may be dotted.
+/// A conjunction of conditions such as `type=A,B !rollingUpdate spec.paused`: a field has one of
+/// several values (`=`) or none of them (`!=`), is unset (`!`), or is set (with `?` also if empty).
+/// Fields may be dotted paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Vec<FieldCondition>);
 
@@ -84,12 +84,12 @@ pub(crate) fn find<'a>(object: &'a Map, path: &[&str]) -> Option<&'a Value> {
     rest.iter().try_fold(object.get(first)?, |value, field| value.get(*field))
 }
 
-/// Whether a value was given: not null, nor an empty text or list.
+/// Whether a value was given: not null, an empty text or an empty list.
 pub(crate) fn is_given(value: &Value) -> bool {
     matches!(value, Value::Bool(_) | Value::Number(_)) || is_set(value)
 }
 
-/// Whether a value is other than its type's zero value; structs always are.
+/// Whether a value differs from its type's zero value; structs always do.
 pub(crate) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

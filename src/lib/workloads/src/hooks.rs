@@ -1,4 +1,4 @@
-//! Behavior of a workload kind: its rows, and the file of its own.
+//! Behavior of a workload kind: its rows in the tables, and its code, if any.
 
 use crate::cells::{self, CellSources, CellValue};
 use crate::checks::FieldErrors;
@@ -14,20 +14,20 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-/// What the rows of a kind cannot say. Pure, like [`Hooks`].
+/// Behavior of a kind that the tables cannot express. Pure, like [`Hooks`].
 pub(crate) trait KindCode: fmt::Debug + Send + Sync {
-    /// Defaults beyond the rows, after them.
+    /// Defaults applied after those in the tables.
     fn default(&self, _version: &str, _object: &mut Document) {}
 
     /// As [`Hooks::prepare`].
     fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
 
-    /// The object as the rows validate it, if that is another one than what is stored.
+    /// The object to validate with the rows, if it is not the stored one.
     fn validated(&self, _change: &Change<'_>, _object: &Document) -> Option<Document> {
         None
     }
 
-    /// Errors beyond the rows, in the storage version.
+    /// Validation beyond the rows, in the storage version.
     fn validate(&self, _change: &Change<'_>, _object: &Document, _errors: &mut FieldErrors) {}
 
     /// Warnings beyond the rows.
@@ -38,7 +38,7 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
         CellValue::text("")
     }
 
-    /// Whether the object has ended, for a kind whose code computes cells.
+    /// Whether and when the object completed, for a kind whose code computes cells.
     fn completion(&self, _object: &Value) -> Option<Completion> {
         None
     }
@@ -66,7 +66,7 @@ pub(crate) trait KindCode: fmt::Debug + Send + Sync {
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 }
 
-/// A kind that its rows describe.
+/// A kind without code.
 #[derive(Debug)]
 pub(crate) struct PlainKind;
 
@@ -97,11 +97,11 @@ pub(crate) struct KindHooks {
     types: Vec<(&'static str, String)>,
     plans: Vec<OnceLock<Option<Arc<TypeRules>>>>,
     cells: CellSources,
-    /// Metadata that a write of the status does not change.
+    /// Metadata that a status write does not change.
     kept: &'static [&'static str],
-    /// Whether it counts generations.
+    /// Whether the generation is incremented.
     counts: bool,
-    /// Whether an update's errors are given twice, as by kube-apiserver.
+    /// Whether an update reports its errors twice, as in kube-apiserver.
     checks_twice: bool,
     code: &'static dyn KindCode,
 }

@@ -1,4 +1,4 @@
-//! A file per kind that rows do not describe.
+//! Kinds with code: one file per kind or family.
 
 pub(crate) mod autoscaler;
 pub(crate) mod csidriver;

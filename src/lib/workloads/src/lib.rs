@@ -1,5 +1,5 @@
-//! The workload kinds (pods, services, deployments and all that belongs to them) as one bundle:
-//! data, and a file for each kind that data cannot describe.
+//! The workload kinds (pods, services, deployments and related ones) as one bundle: data tables,
+//! and code for kinds that data cannot describe.
 //!
 //! Must never know controllers, the kubelet, sockets or the generic kinds. Start reading at
 //! `table`; `data/` says what each table holds:
@@ -44,6 +44,6 @@ pub fn bundle() -> Bundle {
         .roles(ROLES)
 }
 
-/// The user by which API servers reach kubelets, who may do nothing else.
+/// The user with which API servers call kubelets; it has no other rights.
 const ROLES: &str = "clusterbinding system:kube-apiserver-kubelet-client system:kubelet-api-admin \
                      u:kube-apiserver-kubelet-client";

@@ -1,4 +1,4 @@
-//! The path of a field, on the stack of a walk: written out only for errors.
+//! Field paths on the stack of a traversal, formatted only for errors.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum FieldPath<'a> {
     /// The object itself.
     Root,
-    /// A field; several when dotted.
+    /// A field, or several if dotted.
     Field(&'a FieldPath<'a>, &'a str),
     /// An item of a list.
     Index(&'a FieldPath<'a>, usize),
@@ -16,12 +16,13 @@ pub(crate) enum FieldPath<'a> {
 }
 
 impl<'a> FieldPath<'a> {
-    /// The path of a field below.
+    /// The path of a child field.
     pub(crate) fn field(&'a self, name: &'a str) -> Self {
         if name.is_empty() { *self } else { Self::Field(self, name) }
     }
 
-    /// Where a place such as `name`, `../name` or `/metadata.name` starts, and the rest of it.
+    /// Resolves the start of a relative path such as `name`, `../name` or `/metadata.name`. Returns
+    /// it with the rest.
     pub(crate) fn placed<'b>(&self, mut place: &'b str) -> (Self, &'b str) {
         let mut start = *self;
         if let Some(rest) = place.strip_prefix('/') {
@@ -37,12 +38,12 @@ impl<'a> FieldPath<'a> {
         (start, place)
     }
 
-    /// The path of an item below.
+    /// The path of a list item.
     pub(crate) fn index(&'a self, at: usize) -> Self {
         Self::Index(self, at)
     }
 
-    /// The path of an entry below.
+    /// The path of a map entry.
     pub(crate) fn key(&'a self, key: &'a str) -> Self {
         Self::Key(self, key)
     }

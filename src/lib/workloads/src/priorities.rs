@@ -1,4 +1,4 @@
-//! Places of the group versions in discovery, as in kube-apiserver.
+//! Order of the group versions in discovery, as in kube-apiserver.
 
 use ferrokube_resource::ApiPriorityRow;
 

@@ -1,4 +1,4 @@
-//! The tables of data, indexed at first use.
+//! The data tables, indexed on first use.
 
 use ferrokube_resource::Verbs;
 use ferrokube_resource::native::{
@@ -31,7 +31,7 @@ pub(crate) struct KindRow {
     /// Words, see `table`.
     pub(crate) flags: &'static str,
     pub(crate) selectable: &'static str,
-    /// What a write to the status neither changes nor owns; empty: the spec.
+    /// Fields reset by status writes; empty: the spec.
     pub(crate) status_reset: &'static str,
     /// Warning for clients.
     pub(crate) deprecation: &'static str,

@@ -73,7 +73,7 @@ struct RuledField<'a> {
     /// The object that has the field.
     object: &'a Map,
     old: Option<&'a Map>,
-    /// The field; none of the object itself.
+    /// The field's value; `None` for rules on the object itself.
     value: Option<&'a Value>,
     path: FieldPath<'a>,
 }
@@ -101,7 +101,7 @@ impl RuledField<'_> {
         self.value.and_then(Value::as_array).map_or(&[], |list| list.as_slice())
     }
 
-    /// The words of the row, or the usual ones.
+    /// The row's message, or the usual one.
     fn detail<'b>(&'b self, usual: &'b str) -> &'b str {
         if self.rule.detail.is_empty() { usual } else { self.rule.detail }
     }
@@ -158,22 +158,22 @@ impl RuleRow {
         }
     }
 
-    /// Fields of which the first that is set is chosen.
+    /// Fields of which the first one set is chosen.
     pub(crate) fn choices(&self) -> Vec<&'static str> {
         choices::order(self.word, self.argument)
     }
 
-    /// Fields of those that are looked into whichever is set first.
+    /// Fields among these that are validated regardless of the choice.
     pub(crate) fn besides(&self) -> Vec<&'static str> {
         choices::besides(self.word)
     }
 
-    /// Fields of which none is looked into if several are given.
+    /// Fields that are validated only if no other of them is given.
     pub(crate) fn exclusive(&self) -> Vec<&'static str> {
         choices::exclusive(self.word, self.argument)
     }
 
-    /// Warns of the field of an object at a path.
+    /// Adds warnings for a field of an object at a path.
     pub(crate) fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
         let Some(warn) = warnings::function(self.word).filter(|_| self.when.hold(object)) else {
             return;
@@ -230,7 +230,7 @@ impl RuleRow {
     }
 }
 
-/// Items of a list of scalars that are warned of.
+/// Max list items checked for warnings.
 const MAX_ITEMS: usize = 10_000;
 
 fn function(word: &str) -> Option<CheckFn> {
@@ -380,7 +380,7 @@ fn compared(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// A struct that may be absent: an empty one is not the same.
+/// Compares an optional struct: an empty one differs from an absent one.
 fn immutable_struct(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let was = it.old.map(|old| find(old, &it.rule.path).is_some_and(Value::is_object));
     let is_object = it.value.is_some_and(Value::is_object);
@@ -397,7 +397,7 @@ fn changed(it: &RuledField<'_>) -> bool {
     })
 }
 
-/// Whether two values are the same but for null, empty and absent fields.
+/// Whether two values are equal, ignoring null, empty and absent fields.
 pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     let is_empty = |value: &Value| match value {
         Value::Object(map) => map.values().all(|value| same(Some(value), None)),
@@ -420,8 +420,8 @@ pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     }
 }
 
-/// [`same`], but an empty object that was given is not an absent one, save for structs that are
-/// always there.
+/// [`same`], but a given empty object differs from an absent one, except for structs that are
+/// always present.
 pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
     const ALWAYS: [&str; 3] = ["resources", "securityContext", "metadata"];
     match (one, other) {

@@ -1,4 +1,4 @@
-//! The table of kinds: which file describes what their rows cannot say. Flags of `kinds.tsv`:
+//! The table of kinds with code. Flags in `kinds.tsv`:
 //!
 //! | word | the kind |
 //! |---|---|

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Max bytes of the result of a messageExpression.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// A policy and what it is evaluated on.
+/// A policy and the input of its evaluation.
 pub(super) struct PolicyEvaluation<'a> {
     pub(super) policy: &'a CompiledPolicy,
     pub(super) input: AdmissionInput<'a>,

@@ -1,4 +1,4 @@
-//! What the policies of a write have found: its first denial, and audit annotations.
+//! Results of the policies of a write: the first denial, and audit annotations.
 
 use super::compiled::CompiledPolicy;
 use crate::objects::ObjectVersions;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const MAX_ANNOTATION: usize = 10 * 1024;
 const MAX_ANNOTATIONS: usize = 64 * 1024;
 
-/// What the policies of a write have found so far.
+/// Results of the policies of a write so far.
 #[derive(Default)]
 pub(super) struct PolicyCheck<'o> {
     /// The first refusal.

@@ -26,10 +26,10 @@ pub(super) struct PolicySet {
     compiled_bindings: CompiledByName<CompiledBinding>,
 }
 
-/// What was compiled of objects, with their revisions.
+/// Compiled objects with their revisions.
 type CompiledByName<T> = HashMap<String, (Revision, Arc<T>)>;
 
-/// What an object was compiled to, unless it has changed since.
+/// The compiled form of an object, unless it has changed since.
 fn known<T>(before: Option<&CompiledByName<T>>, entry: &Entry) -> Option<Arc<T>> {
     let (revision, compiled) = before?.get(entry.key.name())?;
     (*revision == entry.revision).then(|| Arc::clone(compiled))

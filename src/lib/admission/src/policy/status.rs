@@ -1,6 +1,6 @@
-//! The loop that writes the status of ValidatingAdmissionPolicies: what a type check of their
-//! expressions finds. kube-controller-manager does this; here the server has the schemas, and does
-//! it as soon as there is a controller manager.
+//! The loop that writes the results of type checks into the status of ValidatingAdmissionPolicies.
+//! In Kubernetes kube-controller-manager does this; here the server, which has the schemas, does it
+//! once a controller manager is running.
 
 use super::GROUP;
 use super::type_check::type_checking;

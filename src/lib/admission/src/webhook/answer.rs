@@ -1,4 +1,4 @@
-//! AdmissionReview: what a webhook answers. The answer is hostile until it is read.
+//! The AdmissionReview returned by a webhook. Untrusted input.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -96,7 +96,7 @@ fn patch(response: &Document, is_strict: bool, mutates: bool) -> Result<(Vec<u8>
         .ok_or_else(|| "!the answer's patch is not base64".to_owned())?;
     let given = response.get(&["patchType"]).filter(|given| !given.is_null());
     if !is_strict {
-        // Older webhooks may say what they like, or nothing.
+        // In v1beta1 the type may be missing or arbitrary.
         let used = mutates && !patch.is_empty();
         return if used { Ok((patch, "JSONPatch".to_owned())) } else { none };
     }

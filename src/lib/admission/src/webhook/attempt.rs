@@ -70,7 +70,7 @@ pub(super) struct FinishedReview {
     _memory: [Option<BudgetGrant>; 2],
 }
 
-/// Bytes of a call with objects of `length` bytes, on top of what the request holds.
+/// Bytes needed by a call with objects of `length` bytes, in addition to those held by the request.
 pub(super) const fn review_bytes(length: usize) -> usize {
     CALL_BYTES + 2 * length
 }

@@ -29,8 +29,8 @@ pub(super) struct ReviewedWrite<'a> {
     budget: WorkerBudget,
 }
 
-/// Whether no webhook reviews the write: configurations of admission, so that faulty ones can be
-/// removed, and what the control plane itself needs to start and to elect leaders.
+/// Whether the write is exempt from webhooks: admission configurations, so that faulty ones can be
+/// removed, and objects that the control plane needs for startup and leader election.
 pub(super) fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let definition = &attributes.target.served.definition;
     match definition.group.as_str() {

@@ -30,7 +30,7 @@ const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io/";
 
-/// Calls the matching webhooks one after the other, each with what the last one returned.
+/// Calls the matching webhooks sequentially, each with the object returned by the previous one.
 pub struct MutatingWebhooks {
     environment: WebhookEnvironment,
     hooks: FollowedHooks,

@@ -1,4 +1,4 @@
-//! AdmissionReview: what a webhook is sent.
+//! The AdmissionReview sent to a webhook.
 
 use super::matching::ReviewedWrite;
 use crate::objects::{ObjectsJson, ReviewedObjects};

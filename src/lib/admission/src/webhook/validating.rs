@@ -20,8 +20,8 @@ use std::time::Instant;
 /// The name of the step.
 pub const NAME: &str = "ValidatingAdmissionWebhook";
 const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io/";
-/// Reviews of one write at once, and about how many bytes with those that the request holds: a
-/// large object must not compete with itself for the budget of what waits for webhooks.
+/// Max concurrent reviews of one write, and approximate max bytes including those held by the
+/// request: a large object must not compete with itself for the budget of waiting requests.
 const CONCURRENCY: usize = 32;
 const CONCURRENT_BYTES: usize = 8 << 20;
 

@@ -2,7 +2,7 @@
 
 use crate::field::quote;
 
-/// What is wrong, and the rest of the text from there on.
+/// The error, and the text from its position on.
 type AddressFault<'a> = (&'static str, Option<&'a str>);
 
 /// Why a text is no address; `None`: it is one.

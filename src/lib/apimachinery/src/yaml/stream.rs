@@ -1,5 +1,5 @@
-//! YAML of JSON text, in pieces: what [`super::to_vec`] writes of the parsed value, without
-//! parsing it. A reader who takes nothing costs a piece, however large the object.
+//! Converts JSON text to YAML incrementally, with the same output as [`super::to_vec`] on the
+//! parsed value. A stalled reader costs one chunk, however large the object.
 //!
 //! The text is scanned once for the extent of its lists and maps; then one token after the other is
 //! written, with a stack as deep as the text.

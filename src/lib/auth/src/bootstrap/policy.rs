@@ -139,7 +139,7 @@ impl PolicyTable {
         self.roles.retain_mut(|role| {
             let before = role.rules.len();
             role.rules.retain_mut(|rule| keep_served(rule, &absent));
-            // To record events is not what a role is for.
+            // Recording events is not a role's purpose.
             let is_gone = |rule: &PolicyRule| rule.resources.iter().all(|kind| kind == "events");
             let is_left = role.rules.len() == before
                 || role.rules.iter().any(|rule| !is_gone(rule) || !rule.urls.is_empty());

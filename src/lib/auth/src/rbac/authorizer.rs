@@ -60,8 +60,8 @@ impl Rbac {
         Self::new(Box::new(feed), Box::new(move || store.revision().0))
     }
 
-    /// What decides about a namespace (empty: the cluster), at least as new as the last
-    /// [`Self::caught_up`] there; cheap changes since then are applied first.
+    /// The view of a namespace (empty: the cluster), at least as new as the last
+    /// [`Self::caught_up`] there; cheap later changes are applied first.
     pub fn view(&self, namespace: &str) -> RbacView {
         self.is_current(RightsScope::Namespace(namespace));
         let own = self.part(namespace).map(|part| part.index());
@@ -108,7 +108,7 @@ impl Rbac {
         }
     }
 
-    /// Queues what the feed has. Parses nothing.
+    /// Queues the feed's changes without parsing them.
     fn drain(&self, feed: &mut Box<dyn Feed>) {
         // Read before draining: a later change is found by the next request.
         let head = (self.head)();

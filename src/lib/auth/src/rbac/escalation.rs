@@ -278,8 +278,8 @@ fn forbidden(write: &RoleWrite<'_>, why: &str) -> Failure {
 /// Fields of metadata that the garbage collector writes or the server stamps.
 const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
 
-/// Whether an update changes only what the garbage collector writes and what the server stamps.
-/// Metadata first: it is short, and differs in most updates.
+/// Whether an update changes only fields written by the garbage collector and stamped by the
+/// server. Compares metadata first: it is short, and differs in most updates.
 fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
     fn map<'a>(
         document: &'a Document,

@@ -1,5 +1,5 @@
 //! The index of one namespace or of the cluster: roles by key, grants by subject. Immutable to
-//! readers; cloning it shares everything. [`RbacView`] is what decides about a namespace.
+//! readers; cloning it shares everything. Decisions use [`RbacView`].
 
 use super::rule::{PolicyRule, ResourceQuestion};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -22,7 +22,7 @@ pub struct RbacIndex {
     grants: ScopeGrants,
 }
 
-/// What decides about a namespace, or about the cluster: nothing of other namespaces.
+/// The roles and bindings relevant to one namespace, or to the cluster.
 #[derive(Clone)]
 pub struct RbacView {
     pub(super) cluster: Arc<RbacIndex>,
@@ -81,7 +81,7 @@ struct GrantedBy {
     reason: Box<str>,
 }
 
-/// What one binding grants to one subject, as stored.
+/// A binding's grant to one subject, as stored.
 #[derive(Clone)]
 struct StoredGrant {
     by: Arc<GrantedBy>,

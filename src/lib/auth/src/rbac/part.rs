@@ -98,8 +98,8 @@ impl RbacPart {
         is_short
     }
 
-    /// Waits until the index reflects what is queued. One of the waiting callers parses large
-    /// changes, off the async workers.
+    /// Waits until the index reflects all queued changes. One of the waiting callers parses large
+    /// ones, off the async workers.
     pub(super) async fn caught_up(&self) {
         let wanted = self.queued();
         if self.is_current() {
@@ -117,7 +117,7 @@ impl RbacPart {
         assert!(!self.broken.load(Ordering::Acquire), "the index of roles and bindings is broken");
     }
 
-    /// Applies what is queued, whatever its size; `applying` must be locked.
+    /// Applies all queued changes regardless of size; `applying` must be locked.
     fn apply(&self) {
         let (queue, queued) = {
             let mut queue = self.queue();

@@ -46,7 +46,7 @@ pub(super) struct Objects {
     reads: Arc<AtomicU64>,
 }
 
-/// What an object's tokens depend on, at one revision.
+/// The facts about an object that its tokens depend on, at one revision.
 pub(super) struct Facts {
     revision: Revision,
     pub(super) uid: Box<str>,

@@ -19,7 +19,7 @@ struct MacroLoop<'a> {
 }
 
 const NO_NAME: &str = "argument must be a simple name";
-/// The variable that holds what a loop has found.
+/// The accumulator variable of a loop.
 const ACCUMULATOR: &str = "__result__";
 
 impl Checker<'_> {

@@ -17,7 +17,7 @@ const FORMAT_SIZE: u64 = 64;
 /// Bytes of an address.
 const ADDRESS: u64 = 16;
 
-/// The cost of one function, and what is known of its result.
+/// The estimated cost of a call, and the known bounds on its result.
 #[derive(Default)]
 struct CallEstimate {
     cost: u64,
@@ -118,7 +118,7 @@ pub(super) fn sorted(keys: &Estimate, key: &Type) -> (u64, Size) {
     (CallEstimate::list(square, sort_factor(key)).cost, square)
 }
 
-/// Comparisons, and passes over what they compare.
+/// Factor for comparisons, including passes over the compared values.
 fn sort_factor(key: &Type) -> f64 {
     if is_scanned(key) || key.is_dyn() { 2.0 + PASS } else { 2.0 }
 }

@@ -90,7 +90,7 @@ pub(crate) fn compile(source: &str) -> Result<Expression, Failure> {
     })
 }
 
-/// Searches, and charges what takes longer than its estimated cost.
+/// Runs a search, and charges time beyond its estimated cost.
 fn charged<T>(
     meter: &mut Meter,
     search: impl FnOnce(&mut u64) -> Result<T, StepsExhausted>,

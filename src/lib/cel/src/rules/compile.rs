@@ -139,7 +139,7 @@ fn node_of(path: &str) -> &str {
     path.rsplit_once(".x-kubernetes-validations[").map_or(path, |(node, _)| node)
 }
 
-/// What a list demands of its items.
+/// Errors about items that are reported on their list.
 const DEMANDS: [&str; 5] = [
     "if parent array's x-kubernetes-list-type is map",
     "when x-kubernetes-list-type is map",

@@ -217,7 +217,7 @@ impl Parser<'_> {
         self.skip_to(recovery);
     }
 
-    /// The text of the next tokens, with the space between them but without what is no token.
+    /// The text of the next tokens with the whitespace between them, without invalid input.
     fn text_of(&self, ahead: usize) -> String {
         let mut out = String::new();
         for place in 0..=ahead {

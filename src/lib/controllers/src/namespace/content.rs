@@ -42,7 +42,7 @@ impl TerminatingNamespace<'_> {
 pub(super) struct Findings {
     /// Why discovery is incomplete.
     pub(super) discovery: Option<String>,
-    /// What could not be counted or deleted, and why.
+    /// Failures to count or delete content.
     pub(super) deletion: Vec<String>,
     /// Resources not found, with the response: gone with their definition, or now served in another
     /// version.

@@ -141,7 +141,7 @@ impl Options {
         delete(&self.query, body)
     }
 
-    /// What rows of a Table carry.
+    /// The objects included in rows of a Table.
     ///
     /// # Errors
     /// 400 if unknown.
@@ -161,7 +161,7 @@ impl Options {
             || matches!(self.query.text("resourceVersion"), "" | "0")
     }
 
-    /// Whether a dump of requests shows what they do.
+    /// Whether a dump of requests includes their details.
     pub(crate) fn has_request_details(&self) -> bool {
         !self.query.text("includeRequestDetails").is_empty()
     }

@@ -243,7 +243,7 @@ impl Elections {
         self.held.insert(key, ObservedLease { document, since });
     }
 
-    /// Takes what steps it can. Returns when to look again.
+    /// Performs all possible steps. Returns when to run again.
     async fn act(&mut self) -> Instant {
         let now = Instant::now();
         let due: Vec<LeaseKey> =

@@ -1,5 +1,5 @@
-//! Chunks of large lists in encodings that are expensive to make: about 64 objects each, reused
-//! while their objects do not change and the list is requested again.
+//! Cached chunks of large lists in expensive encodings: about 64 objects each, reused while the
+//! objects are unchanged and the list is requested again.
 //!
 //! Protobuf items are concatenated. A gzip response is one member of deflate chunks, each ending at
 //! a byte boundary and referring to nothing before it, so that they can be joined in any order;
@@ -79,7 +79,7 @@ impl ChunkScope {
 /// Encoded items.
 #[derive(Clone)]
 pub(crate) struct EncodedChunk {
-    /// What is sent; Table rows have gaps for ages.
+    /// The encoded rows; Table rows have gaps for ages.
     rows: Rows,
     /// Checksum of the uncompressed bytes; only for compressed items.
     sum: GzipSum,

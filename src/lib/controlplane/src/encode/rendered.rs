@@ -25,7 +25,7 @@ pub(super) const LENT_BYTES: usize = 16 * 1024;
 pub(crate) enum ItemText {
     /// A batch, separated by commas.
     Batch(Vec<u8>),
-    /// One item: its kind, apiVersion and the rest, or after `head` what begins at `from`.
+    /// One item: its kind, apiVersion and the rest, or `head` followed by the bytes at `from`.
     Lent { bytes: Bytes, head: &'static [u8], from: usize },
 }
 
@@ -70,7 +70,7 @@ pub(super) struct ListJson {
     pub(super) opening: Bytes,
     pub(super) definitions: Bytes,
     pub(super) rest: Bytes,
-    /// What follows the last item.
+    /// Text after the last item.
     pub(super) tail: &'static [u8],
     /// The array's name.
     pub(super) items: &'static str,
@@ -141,7 +141,7 @@ impl<S: ItemSource> Rendered<S> {
         });
     }
 
-    /// Queues the next items, or what follows them. False at the end.
+    /// Queues the next items, or the tail. False at the end.
     fn refill(&mut self) -> bool {
         let Some(items) = self.source.next() else {
             let Some(tail) = self.tail.take() else { return false };

@@ -1,4 +1,4 @@
-//! Tables, what kubectl prints. A row carries its cells and either null, the metadata or the whole
+//! Tables, as kubectl prints them. A row has its cells and either null, the metadata or the whole
 //! object.
 
 use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, ChunkedListing};
@@ -79,7 +79,7 @@ impl Include {
     }
 }
 
-/// The columns of what a subresource shows, or of the objects.
+/// The columns of a subresource, or of the objects.
 pub(crate) fn columns_of<'a>(served: &'a Served, subresource: &str) -> &'a Columns {
     let version = served.version();
     let own = version.subresources.iter().find(|own| own.name == subresource);
@@ -107,7 +107,7 @@ pub(crate) struct Table {
     include: Include,
     now: SystemTime,
     columns: Columns,
-    /// What the hooks wrote for the present row.
+    /// The current row as written by the hooks.
     row: TableRow,
     /// The current rows.
     draft: RowDraft,
@@ -124,7 +124,7 @@ impl Table {
         Self::with(served, &served.version().columns, version, include, now)
     }
 
-    /// For what a subresource returns of an object.
+    /// The Table of a subresource.
     pub(crate) fn of_subresource(
         served: &Served,
         subresource: &str,
@@ -258,7 +258,7 @@ impl Table {
             && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
     }
 
-    /// What is before the rows. Short definitions of columns are copied into the last part.
+    /// The text before the rows. Short column definitions are copied into the last part.
     fn head(&self, list_meta: &str, with_columns: bool) -> TableHead {
         let opening = format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{list_meta},\"columnDefinitions\":",
@@ -533,7 +533,7 @@ fn push_computed(cell: Option<Cell<'_>>, draft: &mut RowDraft) {
     }
 }
 
-/// What the remaining cells of a row may use.
+/// The remaining size budget of a row.
 struct RowBudget {
     nodes: usize,
     bytes: usize,

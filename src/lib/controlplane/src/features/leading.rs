@@ -22,7 +22,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Between counts of the objects that use a feature at rest.
 const CENSUS: Duration = Duration::from_secs(600);
 
-/// What a run is about: of another transition, or after another write, its result means nothing.
+/// Identifies the transition and write that a run belongs to; results for others are discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TaskKey {
     /// A task of a transition.
@@ -100,7 +100,7 @@ impl FeatureFlow {
             }
             TransitionStep::Write(next) => self.advance(&mut status, next),
             TransitionStep::Wait(left) => {
-                // Only its end shows whether what blocked it still does.
+                // Only its completion shows whether it is still blocked.
                 status.uses_block = UsesBlock::AsStored;
                 wake = Some(Instant::now() + left);
             }
@@ -150,7 +150,7 @@ impl FeatureFlow {
         }
     }
 
-    /// A feature at rest: counts what uses it.
+    /// For a feature at rest: counts its uses.
     fn rest(&mut self, facts: &FeatureFacts, status: &mut FeatureStatus<'_>) -> Option<Instant> {
         let is_on = status.record.state == FeatureState::On;
         let is_countable =
@@ -253,7 +253,7 @@ impl FeatureFlow {
         Some(Instant::now() + PROGRESS)
     }
 
-    /// Looks for remaining objects, or uses what it found.
+    /// Searches for remaining objects, or uses the result of an earlier search.
     fn verify(
         &mut self,
         facts: &FeatureFacts,

@@ -1,5 +1,5 @@
-//! The server's side of the Feature API (KEP-3920): announces features, reports what this server
-//! uses, and, where it leads, takes transitions step by step.
+//! The server side of the Feature API (KEP-3920): announces features, reports those in use here,
+//! and drives transitions as the leader.
 //!
 //! Every write is a compare-and-swap, so that a second leader is harmless. Nothing here runs while
 //! the gate `FeatureAPI` is off, and nothing is done for a request.
@@ -66,7 +66,7 @@ pub(crate) struct FeatureFlow {
 }
 
 impl FeatureFlow {
-    /// Announces the features and reports what this server uses. `None` if the API is not served.
+    /// Announces the features and reports those in use here. `None` if the API is not served.
     pub(crate) async fn start(
         registry: &Registry,
         gates: &Gates,
@@ -219,7 +219,7 @@ impl FeatureFlow {
         self.look_at(gates);
     }
 
-    /// Takes what steps it can. Returns when to look again.
+    /// Performs all possible steps. Returns when to run again.
     async fn act(&mut self) -> Instant {
         let now = Instant::now();
         let due: Vec<String> =

@@ -1,4 +1,4 @@
-//! Feature objects as values: what a server knows of a feature, and the status that it writes.
+//! Feature objects as values: a server's knowledge of a feature, and the status that it writes.
 
 use super::sweep::RemainingObjects;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -154,7 +154,7 @@ pub(super) fn read(document: &Document, facts: &FeatureFacts) -> TransitionRecor
 /// Objects that use a feature at rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum ObjectCensus {
-    /// What was last stored holds.
+    /// The last stored value applies.
     #[default]
     Unknown,
     /// As last counted; `None`: none.

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Settings of [`ApiServerBuilder::features`](crate::ApiServerBuilder::features).
 #[derive(Clone, Debug)]
 pub struct FeatureSettings {
-    /// What makes this server different from others on the same state, such as its address and
-    /// data directory.
+    /// Distinguishes this server from others on the same state, for example by address and data
+    /// directory.
     pub identity: String,
     /// How long components have to report the value that they use.
     pub evaluation: Duration,

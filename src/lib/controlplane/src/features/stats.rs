@@ -54,7 +54,7 @@ pub(crate) struct FeatureStats {
 }
 
 impl FeatureStats {
-    /// Notes what an object says.
+    /// Records an object's state.
     pub(super) fn note(&self, facts: &FeatureFacts, document: &Document, leads: bool) {
         let Some(name) = facts.gate.as_ref().map(|gate| gate.name) else { return };
         let status = |field: &str| document.str(&["status", field]).unwrap_or_default();
@@ -147,7 +147,7 @@ impl FeatureStats {
     }
 }
 
-/// Writes events about Features; what cannot be written is only logged.
+/// Writes events about Features; failures are only logged.
 pub(super) struct FeatureEvents(Option<Local>);
 
 impl FeatureEvents {

@@ -1,8 +1,8 @@
 //! Tasks of a transition over stored objects: clear a field, clear annotations, delete a
 //! collection, wait until users have removed a value.
 //!
-//! A pass reads the published state and writes only objects that still have what is to go, so a
-//! task that is started again continues where it was. It ends with a pass that finds nothing.
+//! A pass reads the published state and writes only objects that still use the feature, so a
+//! restarted task continues where it stopped. It ends with a pass that finds nothing.
 
 use super::{NAMESPACE, record};
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -111,7 +111,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// What remains; `None`: the task is done.
+    /// The remaining objects; `None`: the task is done.
     pub(super) async fn run(self) -> Option<RemainingObjects> {
         let mut last = None;
         for _ in 0..MAX_PASSES {
@@ -132,8 +132,8 @@ impl Sweep {
         last
     }
 
-    /// Whether the feature is still being turned off: a leader that was slow must not clear what
-    /// users write after the feature is on again.
+    /// Whether the feature is still being turned off: a slow leader must not clear fields written
+    /// after the feature is on again.
     async fn is_due(&self) -> bool {
         let state = self.features.get(NAMESPACE, &self.feature).await.ok().flatten();
         state.is_some_and(|feature| {
@@ -142,7 +142,7 @@ impl Sweep {
         })
     }
 
-    /// Returns what could not be written.
+    /// Returns the objects that could not be written.
     async fn write_all(&self, found: &[FoundObject]) -> Option<RemainingObjects> {
         let mut failed = RemainingObjects::default();
         for batch in found.chunks(BATCH) {
@@ -200,7 +200,7 @@ impl Sweep {
     }
 }
 
-/// What uses the feature after all of its tasks.
+/// Objects that use the feature after all of its tasks.
 pub(super) fn verify(
     registry: &Registry,
     unserved: &[Arc<Definition>],
@@ -211,7 +211,7 @@ pub(super) fn verify(
     Some(summary(&found, String::new()))
 }
 
-/// What uses a feature at rest; of what all objects may have, nothing.
+/// Objects that use a feature at rest. Annotations, which any object may have, are not counted.
 pub(super) fn count(
     registry: &Registry,
     unserved: &[Arc<Definition>],

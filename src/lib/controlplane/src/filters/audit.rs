@@ -30,7 +30,7 @@ const MAX_ADDRESSES: usize = 16;
 /// Resolves once the event is in the log.
 pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
 
-/// What records requests in the audit log. Cheap to clone.
+/// Records requests in the audit log. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Auditor {
     pub(crate) log: AuditLog,
@@ -126,8 +126,8 @@ pub(crate) fn admit(auditor: &Auditor, request: &Request<'_>) -> Result<(), Fail
     Err(failure)
 }
 
-/// Whether the response is sent although its event is in no log: on a full disk, if the request
-/// wrote nothing but what leads to deletes.
+/// Whether the response is sent although its event was not logged: on a full disk, if the request
+/// wrote nothing or only helps to delete objects.
 pub(crate) fn may_be_missing(exchange: &Exchange, error: &AuditError) -> bool {
     matches!(error, AuditError::Full)
         && exchange.view().context().is_some_and(RequestContext::is_essential)
@@ -220,7 +220,7 @@ fn record(
     Box::pin(auditor.log.record(&event, plan))
 }
 
-/// What events of every stage have in common.
+/// The part of an event common to all stages.
 fn event<'a>(
     auditor: &Auditor,
     view: ExchangeView<'a>,

@@ -1,4 +1,5 @@
-//! Request and response objects for the audit log: always JSON, and only what the policy records.
+//! Request and response objects for the audit log, always JSON, and only if the policy records
+//! them.
 
 use crate::encode::list::ListEncoder;
 use crate::exchange::Request;

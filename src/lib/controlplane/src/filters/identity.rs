@@ -117,8 +117,8 @@ pub(crate) fn impersonate(
     Ok(())
 }
 
-/// Waits until the authorizer has applied all writes acknowledged before this request to what it
-/// will decide about: the request, and the impersonation of a service account.
+/// Waits until the authorizer has applied all previously acknowledged writes that affect this
+/// request, or the impersonation of a service account.
 pub(crate) fn rights<'a>(
     authorizer: &'a dyn Authorizer,
     request: &Request<'_>,

@@ -26,7 +26,7 @@ pub(crate) struct Filter {
     pub(crate) leave: Option<Leave>,
 }
 
-/// What a request waits for before its caller is known.
+/// The wait of a filter before authentication.
 pub(crate) type SharedWait =
     for<'a> fn(&'a ServerState, &Incoming) -> Option<BoxFuture<'a, Result<(), Rejection>>>;
 

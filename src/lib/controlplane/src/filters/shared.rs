@@ -1,6 +1,6 @@
-//! Where several servers share the state, a request first waits until this one has seen what its
-//! client may have seen at another: credentials, rights, definitions, webhooks, policies, namespaces
-//! and quotas are then as new as the object that the request names.
+//! Where several servers share the state, a request first waits until this one has caught up with
+//! all writes that its client may have seen at another. Credentials, rights, definitions, webhooks,
+//! policies, namespaces and quotas are then as new as the requested object.
 //!
 //! Requests that accept any state (reads with a resourceVersion) do not wait, nor do paths other
 //! than discovery. All that wait at the same time share one probe.

@@ -50,7 +50,7 @@ impl Machinery {
     }
 }
 
-/// Whether kinds of the server are among them, or none at all: what documents say of discovery.
+/// Whether the definitions include bundled kinds, or are empty. Such documents describe discovery.
 fn is_bundled(definitions: &[Arc<Definition>]) -> bool {
     definitions.is_empty() || definitions.iter().any(|one| one.dialect.is_bundled())
 }
@@ -171,7 +171,7 @@ impl<'a> DocumentBuilder<'a> {
                 .collect();
             self.is_a(&format!("{META}.{kind}"), &kinds);
         }
-        // Last, as lists and routes render what they refer to again.
+        // Last, as lists and routes render their references again.
         for (name, path) in &self.hidden {
             remove_field(&mut self.schemas, name, path);
         }

@@ -1,4 +1,4 @@
-//! What the documents list: operations on resources and discovery, as kube-apiserver publishes
+//! The operations in OpenAPI documents, on resources and discovery, as kube-apiserver publishes
 //! them.
 
 use super::documents::{META, key, list_name_of, name_of};
@@ -107,7 +107,7 @@ enum BodyKind {
     /// The object, or the kind of the subresource.
     Object,
     List,
-    /// What a delete returns: a `Status`, or the object.
+    /// The response of a delete: a `Status`, or the object.
     Deleted,
     Status,
     Patch,
@@ -230,7 +230,7 @@ const CUSTOM_PATCH: OperationRule = OperationRule { codes: &[200], ..PATCH };
 const CUSTOM_DELETE_COLLECTION: OperationRule =
     OperationRule { parameters: LIST_OPTIONS, body: None, ..DELETE_COLLECTION };
 
-/// A path, and what the operations on it are named after.
+/// A path, and the base of its operations' names.
 struct ResourcePath<'a> {
     routes: &'a ResourceRoutes<'a>,
     text: String,

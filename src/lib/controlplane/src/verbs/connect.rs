@@ -53,7 +53,7 @@ pub(crate) async fn connect(
         },
     };
     let connected = seated_at_first(pin!(connections.connect(call))).await;
-    // What streams from now on needs none.
+    // Streaming needs no seat.
     ferrokube_flow::leave_seat();
     connected.map_err(|error| rejection(error, Connections::is_proxy(target)))
 }

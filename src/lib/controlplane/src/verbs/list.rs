@@ -90,8 +90,8 @@ pub(super) fn respond_list(
     response
 }
 
-/// What a large list pins until it is sent: the snapshot it reads, and memory of its own, counted
-/// as held by the client.
+/// Resources that a large list pins until it is sent: its snapshot, and its own memory, charged to
+/// the client.
 fn pin_page(
     api: &ResourceApi,
     target: &Target,

@@ -1,4 +1,4 @@
-//! What a verb can respond with, and its encoding.
+//! Content negotiation per resource, and encoding of single-object responses.
 
 use crate::compress;
 use crate::decode::ENCODED_BYTES;

@@ -1,5 +1,4 @@
-//! What creates, updates and patches have in common: negotiation before the write, the response
-//! after it.
+//! Common parts of create, update and patch: negotiation before the write, the response after it.
 
 use super::respond::{check_response, offer, respond_written};
 use crate::action::WriteKind;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A container and what it was made of.
+/// A container and its configuration.
 pub(super) struct FakeContainer {
     seen: SeenContainer,
 }
@@ -45,7 +45,7 @@ impl FakeRuntime {
         self.state.lock().exec.insert(command.to_owned(), code);
     }
 
-    /// What running containers of this name use, in nanoseconds of a core and bytes.
+    /// Sets the usage of running containers with this name, in CPU nanoseconds and bytes.
     pub fn uses(&self, container: &str, nanoseconds: u64, bytes: u64) {
         self.state.lock().usage.insert(container.to_owned(), (nanoseconds, bytes));
     }
@@ -253,7 +253,7 @@ impl FakeContainer {
     }
 }
 
-/// Makes the file of a log; a test writes what the container says.
+/// Creates the log file, to which tests write the output.
 fn begin_log(report: &ContainerReport) {
     let path = Path::new(&report.log_path);
     let folder = path.parent().filter(|_| path.is_absolute());

@@ -1,7 +1,7 @@
 //! For tests: a runtime in memory, in the time of tokio's clock.
 //!
-//! It keeps images, sandboxes and containers, and what was called; a test scripts pulls and ends
-//! containers. Sockets and containers are real elsewhere.
+//! It keeps images, sandboxes, containers and a record of calls; tests script pulls and end
+//! containers. Other suites use real sockets and containers.
 
 mod containers;
 mod pulls;

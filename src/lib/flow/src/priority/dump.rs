@@ -52,7 +52,7 @@ impl Levels {
         table(&rows)
     }
 
-    /// A row per request that runs or waits, with what it does if `with_details`.
+    /// A row per running or waiting request, with its action if `with_details`.
     pub fn dump_requests(&self, with_details: bool) -> String {
         let head = "PriorityLevelName FlowSchemaName QueueIndex RequestIndexInQueue FlowDistingsher ArriveTime InitialSeats FinalSeats AdditionalLatency StartTime";
         let details = "UserName Verb APIPath Namespace Name APIVersion Resource SubResource";

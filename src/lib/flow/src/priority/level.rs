@@ -1,6 +1,6 @@
 //! A priority level: seats, and queues of requests that wait for them.
 //!
-//! Queues are served fairly in virtual time, which advances by what an active queue gets of the
+//! Queues are served fairly in virtual time, which advances by each active queue's share of the
 //! seats, in seat-seconds. A queue's next request starts when its earlier ones would have ended if
 //! every active queue had its part of the seats; the request that would end first is next. Work is
 //! estimated at first and corrected when a request ends. Idle queues take no memory.

@@ -1,4 +1,4 @@
-//! Figures for metrics.
+//! Values for metrics.
 
 use super::level::Utilization;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -203,8 +203,8 @@ pub struct LevelFigures {
     pub name: String,
     /// Seats: nominal, at least, at most, now.
     pub limits: [usize; 4],
-    /// Demand of the last period: highest, average, standard deviation, smoothed, and what it was
-    /// last divided by.
+    /// Demand of the last period: maximum, average, standard deviation, smoothed value, and last
+    /// divisor.
     pub demand: [f64; 5],
     /// Over time.
     pub utilization: Utilization,

@@ -11,12 +11,12 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use tokio::sync::mpsc;
 
-/// Events that wait to be written; more are dropped.
+/// Capacity of the queue of unwritten events; further events are dropped.
 const MAX_WAITING: usize = 1000;
-/// Events whose repetitions are counted instead of written again.
+/// Number of recent events whose repetitions increment a count instead of creating a new event.
 const MAX_REMEMBERED: usize = 512;
 
-/// Takes events, without blocking.
+/// Queues events without blocking.
 pub struct EventSink {
     sender: mpsc::Sender<WaitingEvent>,
 }
@@ -51,7 +51,7 @@ impl PullEvents for EventSink {
     }
 }
 
-/// Name and count of an event that was written.
+/// Name and count of a written event.
 type WrittenEvents = HashMap<(PodIdentityKey, &'static str, String), (String, i32)>;
 type PodIdentityKey = String;
 
@@ -63,7 +63,7 @@ impl WaitingEvents {
         while let Some(waiting) = self.receiver.recv().await {
             match write(client, node, &waiting, &mut remembered).await {
                 Ok(()) => _ = outage.works(),
-                // An event is not worth a retry: it may be the reason for the failure.
+                // Not retried: the event itself may be the cause of the failure.
                 Err(error) => _ = outage.failed(&error),
             }
         }
@@ -85,7 +85,7 @@ async fn write(
         *count += 1;
         let patch = serde_json::json!({"count": *count, "lastTimestamp": time});
         match events.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            // Expired: as if it were the first.
+            // Expired: create it again.
             Err(kube::Error::Api(status)) if status.code == 404 => _ = remembered.remove(&key),
             other => return other.map(drop),
         }

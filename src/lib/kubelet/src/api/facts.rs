@@ -1,4 +1,4 @@
-//! Facts of this machine, as a Node shows them. What cannot be read is empty.
+//! Facts about this machine for the Node's status. Unreadable ones are empty.
 
 use crate::eviction::figures::NodeFigures;
 use crate::eviction::threshold::{EvictionSignal, EvictionThreshold};
@@ -11,7 +11,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// What there is, and what pods may have of it.
+/// Capacity, and the part allocatable to pods.
 pub(super) fn quantities(
     figures: &NodeFigures,
     thresholds: &[EvictionThreshold],
@@ -28,7 +28,7 @@ pub(super) fn quantities(
         amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into()
     };
     let capacity = |signal: EvictionSignal| signal.figure(figures).map_or(0, |it| it.capacity);
-    // Below the thresholds pods are evicted: they cannot have that.
+    // The eviction thresholds are reserved: pods cannot use that part.
     let left = |signal: EvictionSignal| {
         let own = thresholds.iter().filter(|it| it.signal == signal);
         let kept = own.map(|it| it.least(capacity(signal))).max().unwrap_or(0);
@@ -38,7 +38,7 @@ pub(super) fn quantities(
     [all(capacity(memory), capacity(disk)), all(left(memory), left(disk))]
 }
 
-/// Names and versions of the machine; the runtime's is not known here.
+/// Names and versions of the machine, without the runtime's.
 pub(super) fn system_info(kubelet_version: &str) -> NodeSystemInfo {
     let release = text("/etc/os-release");
     let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));

@@ -20,7 +20,7 @@ pub(crate) async fn run(
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let mut outage = Outage::new("renew the lease of this node");
     let mut last: Option<Lease> = None;
-    // Without its owner the lease would stay when the node is deleted.
+    // Without an owner the lease would outlive the node.
     if node_uid.wait_for(Option::is_some).await.is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Objects as the API server has them: the pods that are bound to this node, and services.
+//! Local copies of API objects: the pods bound to this node, and services.
 
 use crate::objects::PodObjectError;
 use ferrokube_client::Outage;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Longest wait of a container's start for the first list of services.
+/// Max time that the start of a container waits for the first list of services.
 const SERVICES: Duration = Duration::from_secs(10);
 
-/// A list that a watch keeps. `None` until it is complete for the first time.
+/// A list kept up to date by a watch. `None` until its first list is complete.
 pub(crate) struct ApiListing<K> {
     listed: Mutex<Option<BTreeMap<String, Arc<K>>>>,
     changes: watch::Sender<u64>,
@@ -49,7 +49,7 @@ impl ApiListing<Service> {
         self.watch(client, watcher::Config::default(), "services").await;
     }
 
-    /// All services; waits a while for the first list.
+    /// All services. Waits up to [`SERVICES`] for the first list.
     pub(crate) async fn known(&self) -> Result<Vec<Arc<Service>>, PodObjectError> {
         let mut changes = self.changes();
         let listed = async {
@@ -57,7 +57,7 @@ impl ApiListing<Service> {
                 if let Some(all) = self.all() {
                     return all;
                 }
-                // The sender is this list's own.
+                // Never closed: `self` owns the sender.
                 _ = changes.changed().await;
             }
         };
@@ -71,12 +71,12 @@ impl<K> ApiListing<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    /// All of them; `None`: not known yet, so that nothing may be ended for being missing.
+    /// All objects; `None` before the first list. Until then no pod is terminated for being absent.
     pub(crate) fn all(&self) -> Option<Vec<Arc<K>>> {
         self.listed.lock().as_ref().map(|all| all.values().cloned().collect())
     }
 
-    /// As if the API server had these.
+    /// Replaces the list, for tests.
     #[cfg(test)]
     pub(crate) fn set(&self, objects: impl IntoIterator<Item = K>) {
         let mut listing = BTreeMap::new();

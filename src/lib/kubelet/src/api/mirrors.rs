@@ -1,4 +1,4 @@
-//! Mirror pods: what the API server shows of static pods.
+//! Mirror pods, which represent static pods in the API.
 
 use super::ApiPods;
 use crate::board::StatusBoard;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Time between two looks, whatever wakes it.
+/// Resync interval in the absence of events.
 const RESYNC: Duration = Duration::from_secs(20);
-/// Pause after a failure, and between two looks.
+/// Pause after a failure, and minimum interval between reconciliations.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a mirror pod for each static pod, until dropped.
@@ -92,9 +92,9 @@ async fn sync(
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
         match pods.create(&PostParams::default(), &mirror(pod, node, owner)).await {
-            // Another pod of this name: the watch will show when it goes.
+            // Another pod has this name; its deletion wakes the watch.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            // It had no object for its status until now.
+            // Until now its status had no object to be written to.
             other => other.map(|_| board.again(&pod.uid))?,
         }
     }

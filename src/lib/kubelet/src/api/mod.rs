@@ -1,4 +1,4 @@
-//! The kubelet's side of the API: what it watches and what it writes. HTTP only, through `client`.
+//! What the kubelet watches in the API and writes to it. HTTP only, through `client`.
 
 mod events;
 mod facts;
@@ -42,13 +42,13 @@ pub struct NodeIdentity {
     pub labels: BTreeMap<String, String>,
     /// Whether to create the Node object.
     pub is_registered: bool,
-    /// Pods that fit.
+    /// Max number of pods.
     pub max_pods: u32,
-    /// Interval of looks at the node.
+    /// Interval at which the node's status is computed.
     pub status_interval: Duration,
-    /// Longest time between two writes of an unchanged status.
+    /// Interval at which an unchanged status is written.
     pub report_interval: Duration,
-    /// Duration of the lease, which is renewed four times in it.
+    /// Duration of the lease, which is renewed four times as often.
     pub lease_duration: Duration,
 }
 
@@ -62,8 +62,8 @@ pub struct NodeApi {
 }
 
 impl NodeApi {
-    /// With a client of the node's own identity; the queue is that of the [`EventSink`] given to
-    /// the image manager.
+    /// `client` has the node's identity; `events` is the queue of the image manager's
+    /// [`EventSink`].
     pub fn new(client: Client, identity: NodeIdentity, events: WaitingEvents) -> Self {
         Self { client, identity, pods: Arc::default(), services: Arc::default(), events }
     }

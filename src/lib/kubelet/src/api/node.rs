@@ -37,7 +37,7 @@ pub(crate) async fn run(
         match report(&nodes, identity, new, &mut last, uid).await {
             Ok(before) => {
                 outage.works();
-                // Pressure has an event at every start, readiness when it changes.
+                // Pressure is reported as an event at every start, readiness only when it changes.
                 if let (Some(before), true) = (&before, is_starting) {
                     let ready: Vec<_> =
                         before.iter().filter(|it| it.type_ == "Ready").cloned().collect();
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns the previous conditions; `None`: there is no such node.
+/// Returns the previous conditions; `None` if the node does not exist.
 async fn report(
     nodes: &Api<Node>,
     identity: &NodeIdentity,
@@ -72,7 +72,8 @@ async fn report(
         None => {
             let node = match nodes.get_opt(&identity.name).await? {
                 Some(node) => node,
-                // Deleted later, it stays away until the next start, as with kubelet.
+                // As in kubelet, a node deleted later is not registered again before the next
+                // start.
                 None if !identity.is_registered || uid.borrow().is_some() => return Ok(None),
                 None => register(nodes, identity, &new).await?,
             };
@@ -94,7 +95,7 @@ async fn report(
     {
         return Ok(Some(before));
     }
-    // Merged by type: conditions of others stay.
+    // Merged by type, which keeps conditions of other writers.
     let patch = Patch::Strategic(json!({"status": new}));
     nodes.patch_status(&identity.name, &PatchParams::default(), &patch).await?;
     *last = Some((new, Instant::now()));
@@ -158,7 +159,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
         .collect();
     addresses.dedup();
     let unready = unready(node).await;
-    // Unknown while the runtime is down, which the condition below shows.
+    // Unknown while the runtime is down; the Ready condition reports that.
     let _ = node.learn_version().await;
     info.container_runtime_version = node.runtime_version();
     NodeStatus {
@@ -174,7 +175,7 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
     }
 }
 
-/// Why the node cannot run pods; `None`: it can.
+/// Why the node cannot run pods; `None` if it can.
 async fn unready(node: &PodNode) -> Option<String> {
     let status = match node.runtime.status(RuntimeStatusRequest::default()).await {
         Ok(response) => response.status.unwrap_or_default(),

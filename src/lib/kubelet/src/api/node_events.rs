@@ -1,4 +1,4 @@
-//! Events of the node itself: its start, and changes of its conditions. Texts are kubelet's.
+//! Events about the node itself: startup and condition changes, with kubelet's messages.
 
 use super::NodeIdentity;
 use k8s_openapi::api::core::v1::{Event, EventSource, NodeCondition, ObjectReference};
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 
 /// Reason of a start.
 pub(super) const STARTING: &str = "Starting";
-/// By type of condition: for its status False, and for True.
+/// Per condition type: the reasons for status False and True.
 const REASONS: [(&str, [&str; 2]); 4] = [
     ("MemoryPressure", ["NodeHasSufficientMemory", "NodeHasInsufficientMemory"]),
     ("DiskPressure", ["NodeHasNoDiskPressure", "NodeHasDiskPressure"]),
@@ -23,14 +23,14 @@ pub(super) fn changes(before: &[NodeCondition], after: &[NodeCondition]) -> Vec<
         let (_, reasons) = REASONS.iter().find(|row| row.0 == new.type_)?;
         let old = before.iter().find(|old| old.type_ == new.type_);
         let is_same = old.is_some_and(|old| old.status == new.status);
-        // A node that appears is not one that becomes ready.
+        // The first status is no transition to ready.
         let is_first = old.is_none() && new.type_ == "Ready";
         (!is_same && !is_first).then(|| reasons[usize::from(new.status == "True")])
     };
     after.iter().filter_map(reason).collect()
 }
 
-/// Writes an event for each reason. What fails is only logged: the next status says the same.
+/// Writes an event per reason. Failures are only logged: the status has the same information.
 pub(super) async fn write(client: &Client, identity: &NodeIdentity, reasons: &[&str]) {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let at = Timestamp::now();
@@ -58,7 +58,7 @@ fn event(identity: &NodeIdentity, at: Timestamp, index: usize, reason: &str) -> 
         involved_object: ObjectReference {
             kind: Some("Node".to_owned()),
             name: Some(node.clone()),
-            // Not the object's: kubectl looks for both.
+            // The node's name instead of its UID: `kubectl describe` queries both.
             uid: Some(node.clone()),
             ..ObjectReference::default()
         },

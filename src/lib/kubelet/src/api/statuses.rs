@@ -1,4 +1,4 @@
-//! Writes pods' statuses, and removes deleted pods that have ended.
+//! Writes pod statuses, and removes terminated pods that are marked as deleted.
 
 use crate::board::{PostedStatus, StatusBoard};
 use crate::status::merged;
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Writes at a time.
+/// Max concurrent writes.
 const WRITERS: usize = 10;
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) async fn run(client: &Client, board: &StatusBoard) {
         let write = async |posted: PostedStatus| match write(client, &posted).await {
             Ok(()) => _ = outage.lock().works(),
             Err(error) => {
-                // A conflict is repeated with the newer object.
+                // After a conflict, retry with the newer object.
                 if !matches!(&error, kube::Error::Api(status) if status.code == 409) {
                     outage.lock().failed(&error);
                 }
@@ -49,7 +49,7 @@ async fn write(client: &Client, posted: &PostedStatus) -> Result<(), kube::Error
     let old = pod.status.take().unwrap_or_default();
     let new = posted.status.as_ref().map(|status| merged(&old, status.clone()));
     let is_over = |phase: &Option<String>| matches!(phase.as_deref(), Some("Failed" | "Succeeded"));
-    // What has ended does not run again.
+    // A terminated pod is never restarted.
     let new = new.filter(|new| !is_over(&old.phase) || is_over(&new.phase));
     if let Some(new) = new.filter(|new| *new != old) {
         pod.status = Some(new);

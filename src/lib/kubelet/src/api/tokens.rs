@@ -1,4 +1,4 @@
-//! Tokens of pods' service accounts, bound to the pods: kept, and renewed before they expire.
+//! Cached service account tokens bound to pods, renewed before they expire.
 
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 /// The API's default lifetime; seconds.
 const DEFAULT_SECONDS: i64 = 3600;
-/// Age at which any token is renewed; kubelet's.
+/// Age at which any token is renewed, as in kubelet.
 const LONGEST_USE: Duration = Duration::from_secs(24 * 3600);
-/// Time after which a token that no volume asked for is forgotten: its pod has ended.
+/// Idle time after which a token is evicted: its pod is gone.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// Bounded by the volumes of the node's pods.
@@ -36,15 +36,15 @@ struct KeptToken {
 impl KeptToken {
     fn new(text: String, life: Duration) -> Self {
         let used = Instant::now();
-        // Four fifths of its life, as kubelet.
+        // Four fifths of its lifetime, as in kubelet.
         let renewed_from = used + (life * 4 / 5).min(LONGEST_USE);
         Self { text, renewed_from, valid_until: used + life, used }
     }
 }
 
 impl PodTokens {
-    /// A token: a kept one, or a new one; `None` if the server sent none. One that cannot be renewed
-    /// is used as long as it is valid.
+    /// A cached or new token; `None` if the server returned none. If renewal fails, the old token
+    /// is used while it is valid.
     pub(super) async fn get(
         &self,
         client: Client,
@@ -112,7 +112,7 @@ async fn request(
         let why = error.to_string();
         PodObjectError::Unread { kind: "a token of serviceaccount", name: account.to_owned(), why }
     })?;
-    // The server may grant less.
+    // The server may grant a shorter lifetime.
     let granted = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(seconds);
     let life = Duration::from_secs(u64::try_from(granted.min(seconds)).unwrap_or(0));
     let token = answer.status.and_then(|status| status.token);

@@ -1,4 +1,4 @@
-//! Fields of KubeletConfiguration v1beta1: the types of all, and which are used here.
+//! Types of all fields of KubeletConfiguration v1beta1, and which fields are implemented.
 
 /// A field's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum ConfigFieldType {
 
 use ConfigFieldType::{Bool, Duration, Float, Int32, Int64, Numbers, Object, Objects, Text, Texts};
 
-/// Fields that are read.
+/// Implemented fields.
 pub(super) const USED: &[(&str, ConfigFieldType)] = &[
     ("address", Text),
     ("authentication", Object),
@@ -55,7 +55,7 @@ pub(super) const USED: &[(&str, ConfigFieldType)] = &[
     ("tlsPrivateKeyFile", Text),
 ];
 
-/// Fields that kubelet has and that have no effect here yet.
+/// kubelet's fields without an effect here yet.
 pub(super) const UNUSED: &[(&str, ConfigFieldType)] = &[
     ("allowedUnsafeSysctls", Texts),
     ("cgroupDriver", Text),

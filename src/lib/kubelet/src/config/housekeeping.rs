@@ -1,4 +1,4 @@
-//! Settings of what the kubelet tidies up.
+//! Settings of log rotation, image garbage collection and eviction.
 
 use super::duration;
 use crate::eviction::threshold::{EvictionPolicy, EvictionThreshold};
@@ -9,7 +9,7 @@ use ferrokube_images::ImageCollection;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Shortest interval of looks at the sizes of logs; kubelet's.
+/// Minimum interval between checks of log sizes, as in kubelet.
 const LEAST_INTERVAL: Duration = Duration::from_secs(3);
 
 /// As in a file; `None`: not set.
@@ -17,28 +17,28 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(3);
 pub struct HousekeepingSettings {
     /// Quantity of bytes; negative: logs are not rotated.
     pub log_max_size: Option<String>,
-    /// Files of a container.
+    /// Max log files per container.
     pub log_max_files: Option<i64>,
-    /// Logs that are rotated at a time.
+    /// Max concurrent rotations.
     pub log_max_workers: Option<i64>,
-    /// Time between two looks at the sizes of logs.
+    /// Interval between checks of log sizes.
     pub log_monitor_interval: Option<Duration>,
-    /// Percentage of use from which on images are removed.
+    /// Disk usage in percent above which unused images are removed.
     pub image_high_percent: Option<i64>,
-    /// Percentage of use down to which they are.
+    /// Disk usage in percent at which removal stops.
     pub image_low_percent: Option<i64>,
-    /// Age below which an image stays.
+    /// Minimum age of a removed image.
     pub image_least_age: Option<Duration>,
-    /// Time without use after which an image is removed anyway.
+    /// Idle time after which an image is removed regardless of disk usage.
     pub image_longest_unused: Option<Duration>,
     /// Amounts by signal, below which pods are evicted.
     pub eviction_hard: Option<BTreeMap<String, String>>,
-    /// How long a condition lasts after its cause.
+    /// How long a pressure condition outlasts its cause.
     pub pressure_transition: Option<Duration>,
 }
 
 impl HousekeepingSettings {
-    /// Sets a field whose type was checked; whether it is one of these.
+    /// Sets a field whose type was checked. Returns whether the field is one of these.
     pub(super) fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let text = || value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let number = || value.as_i64().filter(|number| *number != 0);
@@ -71,7 +71,7 @@ impl HousekeepingSettings {
         Ok(true)
     }
 
-    /// These settings, and where they are unset those of `below`.
+    /// These settings, with unset ones taken from `below`.
     pub(super) fn over(self, below: Self) -> Self {
         Self {
             log_max_size: self.log_max_size.or(below.log_max_size),
@@ -148,7 +148,7 @@ impl HousekeepingSettings {
         }
     }
 
-    /// Checks and adds defaults: those of kubelet stand only as long as nothing is set.
+    /// Checks and adds defaults. As in kubelet, any set threshold replaces all default ones.
     pub(super) fn eviction(&self, mut wrong: impl FnMut(String)) -> EvictionPolicy {
         let mut thresholds = Vec::new();
         match &self.eviction_hard {

@@ -1,8 +1,8 @@
 //! The KubeletConfiguration file: read as kubelet reads it, then defaults and checks.
 //!
-//! Unknown and repeated fields fail strict decoding; then the file is used without them, with a
-//! warning, as kubelet does for v1beta1. A field of a wrong type is refused. A field of kubelet
-//! without an effect here is named in a warning: it is never silently ignored.
+//! Unknown and repeated fields are dropped with a warning, as kubelet does for v1beta1. A field of
+//! the wrong type is an error. A field that is not implemented here is named in a warning, never
+//! silently ignored.
 
 mod fields;
 mod housekeeping;
@@ -23,18 +23,18 @@ use std::time::Duration;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletConfigError {
     /// Not a KubeletConfiguration.
     #[error("failed to decode: {0}")]
     Decode(String),
-    /// Values that are wrong or contradict each other: all of them.
+    /// All invalid or contradictory values.
     #[error("{}", list(.0))]
     Invalid(Vec<String>),
 }
 
-/// As Go shows several errors.
+/// Formats several errors as Go does.
 fn list(errors: &[String]) -> String {
     match errors {
         [only] => only.clone(),
@@ -47,7 +47,7 @@ fn list(errors: &[String]) -> String {
 pub struct KubeletSettings {
     /// The runtime's socket.
     pub container_runtime_endpoint: Option<String>,
-    /// The image service's, if it is another.
+    /// The image service's socket, if it is a different one.
     pub image_service_endpoint: Option<String>,
     /// Directory of static pods.
     pub static_pod_path: Option<String>,
@@ -83,7 +83,7 @@ pub struct KubeletSettings {
     pub housekeeping: HousekeepingSettings,
 }
 
-/// What a file says, and what is doubtful in it.
+/// A parsed file, and its warnings.
 #[derive(Debug, Default)]
 pub struct KubeletConfigFile {
     /// Values.

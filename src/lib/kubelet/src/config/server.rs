@@ -18,7 +18,7 @@ pub struct ServerSettings {
     pub address: Option<String>,
     /// To listen on; 0: any free one.
     pub port: Option<i64>,
-    /// Port of a server without authentication, which is not implemented.
+    /// Port of the unauthenticated server, which is not implemented.
     pub read_only_port: Option<i64>,
     /// Chain of the serving certificate.
     pub tls_cert_file: Option<String>,
@@ -28,7 +28,7 @@ pub struct ServerSettings {
     pub client_ca_file: Option<String>,
     /// Whether bearer tokens are reviewed by the API server.
     pub token_webhook: Option<bool>,
-    /// Whether requests without credentials are let in, which they are not.
+    /// Whether anonymous requests are accepted; `true` is an error.
     pub anonymous: Option<bool>,
     /// `Webhook`.
     pub authorization_mode: Option<String>,

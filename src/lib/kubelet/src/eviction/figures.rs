@@ -1,9 +1,9 @@
-//! What the machine has, and what is left of it.
+//! Capacity and availability of the machine's resources.
 
 use std::fs;
 use std::path::Path;
 
-/// An amount, and what is left of it: bytes or counts.
+/// Capacity and availability of a resource, in bytes or counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceFigure {
     /// Total.
@@ -12,7 +12,7 @@ pub struct ResourceFigure {
     pub available: u64,
 }
 
-/// A node's figures; `None`: unknown, which counts as enough.
+/// A node's resources; `None`: unknown, treated as sufficient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFigures {
     /// Bytes.
@@ -29,14 +29,14 @@ pub struct NodeFigures {
     pub processes: Option<ResourceFigure>,
 }
 
-/// Where figures come from: the machine, or a test.
+/// Source of resource figures: the machine, or a test.
 pub trait FigureSource: Send + Sync {
-    /// Reads them; may block. `root`: a directory on the file system of pods; `images`: one on that of
-    /// images, if it is known.
+    /// Reads the figures; may block. `root` is a directory on the file system of pods, `images` one
+    /// on that of images, if known.
     fn read(&self, root: &Path, images: Option<&Path>) -> NodeFigures;
 }
 
-/// `/proc`, and what the file systems say.
+/// Reads `/proc` and file system statistics.
 pub(crate) struct MachineFigures;
 
 impl FigureSource for MachineFigures {
@@ -68,7 +68,7 @@ fn disk(path: &Path) -> [Option<ResourceFigure>; 2] {
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     let room = ResourceFigure { capacity: bytes(disk.f_blocks), available: bytes(disk.f_bavail) };
     let inodes = ResourceFigure { capacity: disk.f_files, available: disk.f_favail };
-    // Some file systems have no number of inodes.
+    // Some file systems report no inodes.
     [room, inodes].map(|figure| Some(figure).filter(|figure| figure.capacity > 0))
 }
 

@@ -1,5 +1,5 @@
-//! A node that is short of memory or disk: its conditions, unused images, and at last its pods, one
-//! after the other.
+//! Reacts to memory, disk and PID pressure: sets node conditions, removes unused images, and
+//! finally evicts pods one at a time.
 
 pub(crate) mod figures;
 pub(crate) mod pressure;
@@ -27,17 +27,17 @@ use std::{fs, io};
 use threshold::{EvictionSignal, EvictionThreshold};
 use tokio::time::Instant;
 
-/// Time between two looks at the figures; kubelet's.
+/// Interval between measurements, as in kubelet.
 const LOOK: Duration = Duration::from_secs(10);
-/// Time between two looks at the images: how late the age of an image begins.
+/// Interval between scans of the images, and thus the precision of an image's age.
 const COLLECT: Duration = Duration::from_secs(60);
-/// Longest wait for the end of an evicted pod before the figures count again.
+/// Max time to wait for an evicted pod to terminate before measuring again.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 const END_POLL: Duration = Duration::from_millis(500);
-/// Files of a pod that are counted.
+/// Max files of a pod that are counted.
 const MAX_FILES: usize = 1_000_000;
 
-/// Looks at the figures, collects images and evicts pods until dropped.
+/// Measures, collects images and evicts pods until dropped.
 pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
     let mut keeper = RoomKeeper {
         usage: UsageCollector::new(&node.runtime, &node.name, node.paths.root.clone()),
@@ -62,9 +62,9 @@ struct RoomKeeper<'a> {
     collector: ImageCollector,
     /// A directory on the file system of images.
     image_root: Option<PathBuf>,
-    /// When images were last looked at.
+    /// When images were last scanned.
     collected: Option<Instant>,
-    /// When each threshold was last missed.
+    /// When each threshold was last crossed.
     missed: BTreeMap<EvictionSignal, Instant>,
 }
 
@@ -82,7 +82,7 @@ impl RoomKeeper<'_> {
         }
         let Some((threshold, _)) = self.first_missed(&figures) else { return };
         if threshold.signal.is_of_disk() {
-            // A runtime that does not answer keeps no pod from being evicted.
+            // An unresponsive runtime must not prevent evictions.
             if let Err(error) = self.free(u64::MAX).await {
                 tracing::warn!(%error, "cannot remove unused images");
             }
@@ -93,7 +93,7 @@ impl RoomKeeper<'_> {
         }
     }
 
-    /// Removes unused images; returns their bytes.
+    /// Removes unused images. Returns the bytes freed.
     async fn free(&mut self, bytes: u64) -> Result<u64, CriError> {
         let in_use = self.in_use().await?;
         self.collector.free(&in_use, bytes).await
@@ -105,7 +105,7 @@ impl RoomKeeper<'_> {
         in_background(move || Ok(source.read(&root, images.as_deref()))).await.unwrap_or_default()
     }
 
-    /// Learns where the runtime has its images, once.
+    /// Finds the runtime's image directory, once.
     async fn find_images(&mut self) {
         if self.image_root.is_some() {
             return;
@@ -126,7 +126,7 @@ impl RoomKeeper<'_> {
         missed.min_by_key(|(threshold, _)| threshold.signal)
     }
 
-    /// Notes which thresholds are missed, and were a short time ago.
+    /// Sets the conditions for thresholds crossed now or within the transition period.
     fn show(&mut self, figures: &NodeFigures) {
         let now = Instant::now();
         for threshold in &self.node.thresholds.thresholds {
@@ -166,7 +166,7 @@ impl RoomKeeper<'_> {
         Ok(())
     }
 
-    /// References of all containers and sandboxes to their images.
+    /// Image references of all containers and sandboxes.
     async fn in_use(&self) -> Result<BTreeSet<String>, CriError> {
         let all = self.node.runtime.list_containers(ListContainersRequest::default()).await?;
         let names = all.containers.into_iter().flat_map(|container| {
@@ -178,7 +178,7 @@ impl RoomKeeper<'_> {
         Ok(in_use)
     }
 
-    /// Ends one pod, and waits a while for it.
+    /// Evicts one pod, and waits up to [`END_TIMEOUT`] for its termination.
     async fn evict(&self, threshold: EvictionThreshold, figure: ResourceFigure) {
         let pods: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
         let consumption = self.consumption(&pods, threshold.signal).await;
@@ -248,7 +248,7 @@ impl RoomKeeper<'_> {
     }
 }
 
-/// Bytes on disk below a directory; links are not followed.
+/// Bytes on disk below a directory, without following links.
 fn size(folder: &Path, left: &mut usize) -> u64 {
     let mut bytes: u64 = 0;
     let mut folders = vec![folder.to_owned()];

@@ -1,10 +1,10 @@
-//! What a node is short of, and which pods it does not take then.
+//! Resource pressure of a node, and which pods are not admitted under it.
 
 use super::ranking::is_critical;
 use crate::pod::NodePod;
 use std::collections::BTreeMap;
 
-/// Resources that the node is short of.
+/// Resources under pressure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodePressure {
     pub(crate) memory: bool,
@@ -12,7 +12,7 @@ pub(crate) struct NodePressure {
     pub(crate) processes: bool,
 }
 
-/// Why a pod may not start now, with kubelet's words; `None`: it may.
+/// Why a pod is not admitted, with kubelet's message; `None` if it is.
 pub(crate) fn refusal(pod: &NodePod, pressure: NodePressure) -> Option<String> {
     if is_critical(pod) {
         return None;

@@ -1,5 +1,5 @@
-//! Which pod is evicted first: one that uses more than it has requested, of the lowest priority, and
-//! of these the one that exceeds its request most. kubelet's order.
+//! Eviction order, as in kubelet: pods that exceed their requests first, then by lowest priority,
+//! then by largest excess.
 
 use super::threshold::EvictionSignal;
 use crate::pod::NodePod;
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Container;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Priority from which on a pod is critical: it is never evicted.
+/// Minimum priority of critical pods, which are never evicted.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// What a pod uses of the resource that is short, by container; bytes.
+/// A pod's usage of the resource under pressure, in bytes per container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodConsumption {
     pub(crate) by_container: BTreeMap<String, u64>,
-    /// Bytes of the pod itself: its volumes and logs.
+    /// Bytes of the pod's volumes and logs.
     pub(crate) other: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn is_critical(pod: &NodePod) -> bool {
     pod.is_static || pod.spec.priority.is_some_and(|priority| priority >= CRITICAL)
 }
 
-/// What a container has requested of the resource; bytes.
+/// A container's request for the resource, in bytes.
 pub(crate) fn request(container: &Container, signal: EvictionSignal) -> u64 {
     let name = match signal {
         EvictionSignal::Memory => "memory",
@@ -40,7 +40,7 @@ pub(crate) fn request(container: &Container, signal: EvictionSignal) -> u64 {
     amount.map_or(0, |amount| u64::try_from(amount.value()).unwrap_or(0))
 }
 
-/// Pods that may be evicted, in this order.
+/// The pods that may be evicted, in eviction order.
 pub(crate) fn ranked(
     pods: Vec<NodePod>,
     signal: EvictionSignal,

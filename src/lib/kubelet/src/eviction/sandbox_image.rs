@@ -1,11 +1,11 @@
-//! The image of sandboxes: no container is made of it, and no pod starts without it.
+//! The sandbox image: no container uses it, but no pod starts without it.
 
 use ferrokube_cri::{CriError, ImageSpec, ImageStatusRequest, Runtime, RuntimeStatusRequest};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Names and ids of the sandbox image, from the runtime's verbose status. A runtime that pins it
-/// needs none.
+/// Names and ids of the sandbox image, from the runtime's verbose status. Empty if the runtime pins
+/// it.
 pub(super) async fn sandbox_images(runtime: &Runtime) -> Result<BTreeSet<String>, CriError> {
     let info = runtime.status(RuntimeStatusRequest { verbose: true }).await?.info;
     let mut names = BTreeSet::new();
@@ -14,7 +14,7 @@ pub(super) async fn sandbox_images(runtime: &Runtime) -> Result<BTreeSet<String>
             find(&value, &mut names);
         }
     }
-    // The runtime knows which image a short name is.
+    // The runtime resolves short names.
     let mut found = names.clone();
     for image in names {
         let spec = Some(ImageSpec { image, ..ImageSpec::default() });

@@ -1,4 +1,4 @@
-//! Signals, and the amounts below which a node is short of something: `evictionHard`.
+//! Eviction signals and their thresholds (`evictionHard`).
 
 use super::figures::{NodeFigures, ResourceFigure};
 use ferrokube_apimachinery::quantity::{Format, Quantity};
@@ -7,13 +7,13 @@ use std::time::Duration;
 /// When pods are evicted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvictionPolicy {
-    /// Any of them that is missed counts.
+    /// Crossing any of them triggers eviction.
     pub thresholds: Vec<EvictionThreshold>,
-    /// How long a condition lasts after its cause.
+    /// How long a pressure condition outlasts its cause.
     pub transition: Duration,
 }
 
-/// What a threshold is about, in the order in which shortages are dealt with.
+/// Eviction signals, in the order in which they are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EvictionSignal {
     /// `memory.available`
@@ -30,7 +30,7 @@ pub enum EvictionSignal {
     Processes,
 }
 
-/// Names, amounts by default, and the resource as messages name it.
+/// Name, default threshold, and the resource's name in messages.
 const SIGNALS: [(EvictionSignal, &str, Option<&str>, &str); 6] = [
     (EvictionSignal::Memory, "memory.available", Some("100Mi"), "memory"),
     (EvictionSignal::NodeDisk, "nodefs.available", Some("10%"), "ephemeral-storage"),
@@ -47,16 +47,16 @@ enum LeastAmount {
     Share(f64),
 }
 
-/// An amount below which pods are evicted.
+/// A threshold: pods are evicted while less is available.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvictionThreshold {
-    /// The signal that it watches.
+    /// The monitored signal.
     pub(crate) signal: EvictionSignal,
     least: LeastAmount,
 }
 
 impl EvictionSignal {
-    /// As messages name it.
+    /// The resource's name in messages.
     pub(crate) fn resource(self) -> &'static str {
         let row = SIGNALS.iter().find(|row| row.0 == self);
         row.map_or("", |row| row.3)
@@ -113,7 +113,7 @@ impl EvictionThreshold {
         Ok(Some(Self { signal, least }))
     }
 
-    /// The amount for this capacity.
+    /// The threshold as an amount, for this capacity.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -127,13 +127,13 @@ impl EvictionThreshold {
         }
     }
 
-    /// The figure, if less than the threshold is left of it.
+    /// The resource, if its availability is below the threshold.
     pub(crate) fn missed(&self, figures: &NodeFigures) -> Option<ResourceFigure> {
         let figure = self.signal.figure(figures)?;
         (figure.available < self.least(figure.capacity)).then_some(figure)
     }
 
-    /// As kubelet shows it.
+    /// Formatted as in kubelet's messages.
     pub(crate) fn message(&self, figure: ResourceFigure) -> String {
         let resource = self.signal.resource();
         let (least, left) = (self.least(figure.capacity), figure.available);
@@ -145,14 +145,14 @@ impl EvictionThreshold {
     }
 }
 
-/// Bytes as kubelet shows them, or a count.
+/// Bytes as kubelet formats them, or a count.
 pub(crate) fn amount(signal: EvictionSignal, value: u64) -> String {
     let counts =
         [EvictionSignal::NodeInodes, EvictionSignal::ImageInodes, EvictionSignal::Processes];
     if counts.contains(&signal) {
         return value.to_string();
     }
-    // Whole kibibytes, as its own statistics have them.
+    // Whole kibibytes, as in kubelet's statistics.
     let bytes = i64::try_from(value / 1024 * 1024).unwrap_or(i64::MAX);
     Quantity::new(bytes, Format::BinarySi).canonical()
 }

@@ -1,8 +1,9 @@
 //! Logs of containers on disk: the current file, and older ones next to it that rotation
 //! (`rotation.rs`) has renamed and compressed.
 //!
-//! A container with a volume there could make symbolic links to any file of the machine: a directory
-//! is opened once, without following any, and all else is done below its descriptor.
+//! A container with a volume there could create symbolic links to any file of the machine. So a
+//! directory is opened once without following links, and everything else happens relative to its
+//! descriptor.
 
 mod rotation;
 
@@ -22,7 +23,7 @@ use std::path::{Component, Path};
 const COMPRESSED: &str = ".gz";
 /// Suffix of an incomplete compressed file.
 const UNFINISHED: &str = ".tmp";
-/// Entries of a directory that are looked at.
+/// Max directory entries that are read.
 const MAX_ENTRIES: usize = 4096;
 
 /// The directory of a container's logs.
@@ -31,13 +32,13 @@ pub(crate) struct LogDirectory(File);
 /// The files of a log that are not the current one.
 #[derive(Debug, Default)]
 struct OlderLogs {
-    /// Complete, the oldest first.
+    /// Complete files, oldest first.
     whole: Vec<String>,
-    /// Remains of a compression.
+    /// Leftovers of interrupted compressions.
     remains: Vec<String>,
 }
 
-/// Time of rotation, in a file's name: `20260102-150405`, as kubelet's.
+/// Whether the text is a rotation time as in kubelet's file names: `20260102-150405`.
 fn is_stamp(text: &str) -> bool {
     let is_shaped = |(at, byte): (usize, u8)| match at {
         8 => byte == b'-',
@@ -46,7 +47,7 @@ fn is_stamp(text: &str) -> bool {
     text.len() == 15 && text.bytes().enumerate().all(is_shaped)
 }
 
-/// A path's part below the directory of all logs.
+/// The path relative to the directory of all logs.
 fn below<'a>(logs: &Path, path: &'a Path) -> io::Result<&'a Path> {
     let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the log is not below podLogsDir");
     let below = path.strip_prefix(logs).map_err(|_| outside())?;
@@ -54,7 +55,7 @@ fn below<'a>(logs: &Path, path: &'a Path) -> io::Result<&'a Path> {
     if is_plain { Ok(below) } else { Err(outside()) }
 }
 
-/// The same file, whatever its name.
+/// Device and inode, which identify a file across renames.
 fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
@@ -63,7 +64,7 @@ fn changed(meta: &Metadata) -> (i64, i64) {
     (meta.mtime(), meta.mtime_nsec())
 }
 
-/// Follows no links, and stays below `logs`: containers write there.
+/// Opens a file without following links or leaving `logs`: containers can write there.
 pub(crate) fn open(logs: &Path, path: &Path) -> io::Result<File> {
     let below = below(logs, path)?;
     let directory = File::open(logs)?;
@@ -108,10 +109,10 @@ impl LogDirectory {
         }
     }
 
-    /// Never over another file.
+    /// Renames without replacing an existing file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
-            // A file system without that flag; nobody but the kubelet makes these names.
+            // The file system lacks the flag; only the kubelet creates these names.
             Err(Errno::INVAL) if self.is_missing(to) => {
                 Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
             }
@@ -141,7 +142,7 @@ impl LogDirectory {
             }
         }
         older.whole.sort();
-        // One that is there in both forms was compressed completely.
+        // If both forms exist, the compressed one is complete.
         let is_twice = |name: &String| older.whole.contains(&format!("{name}{COMPRESSED}"));
         let twice: Vec<String> =
             older.whole.iter().filter(|name| is_twice(name)).cloned().collect();
@@ -150,7 +151,7 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Compresses a file; its time of change stays.
+    /// Compresses a file, and preserves its modification time.
     fn compress(&self, name: &str) -> io::Result<()> {
         let (made, whole) = (format!("{name}{UNFINISHED}"), format!("{name}{COMPRESSED}"));
         let mut source = self.open(name)?;
@@ -169,7 +170,7 @@ impl LogDirectory {
             self.rename(&made, &whole)
         })();
         if let Err(error) = written {
-            // A full disk: the half is worth less than its room.
+            // The disk is full: remove the incomplete file to free its space.
             let _ = self.remove(&made);
             return Err(error);
         }
@@ -192,7 +193,7 @@ impl LogDirectory {
         let at = files.iter().position(|(meta, ..)| identity(meta) == identity(own));
         let next = match at {
             Some(at) => at + 1,
-            // Compressed or removed: what was changed later was written later.
+            // Compressed or removed: order by modification time.
             None => files
                 .iter()
                 .position(|(meta, ..)| changed(meta) > changed(own))

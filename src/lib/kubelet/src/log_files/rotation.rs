@@ -1,5 +1,5 @@
-//! Rotation: a log that has grown too large is renamed, the runtime begins a new one, and of the
-//! older ones some are compressed and the rest removed. Names, order and numbers are kubelet's.
+//! Rotation: a log above the size limit is renamed and the runtime reopens it; older files are
+//! compressed, and the oldest are removed. File names and order are kubelet's.
 
 use super::{COMPRESSED, LogDirectory};
 use crate::assemble::{CONTAINER_NAME, POD_UID};
@@ -17,20 +17,20 @@ use std::time::Duration;
 
 const STAMP: &str = "%Y%m%d-%H%M%S";
 
-/// When logs are rotated, and what stays.
+/// When logs are rotated, and how many files are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
-    /// Bytes from which on a log is rotated; `None`: never.
+    /// Size in bytes at which a log is rotated; `None`: never.
     pub max_bytes: Option<u64>,
-    /// Files of a container, the current one included; at least two.
+    /// Max files per container, including the current one; at least two.
     pub max_files: u32,
-    /// Logs that are rotated at a time.
+    /// Max concurrent rotations.
     pub workers: u32,
-    /// Time between two looks.
+    /// Interval between checks.
     pub interval: Duration,
 }
 
-/// Why a log was not rotated; tried again at the next look.
+/// Why a log was not rotated; retried at the next check.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
     #[error("cannot look at the container: {0}")]
@@ -65,7 +65,7 @@ pub(crate) async fn run(node: &PodNode, policy: LogRotation) {
     }
 }
 
-/// Ids of containers that are ours and run.
+/// Ids of our running containers.
 async fn running(node: &PodNode) -> Result<Vec<String>, CriError> {
     let state = Some(ContainerStateValue { state: ContainerPhase::Running as i32 });
     let filter = Some(ContainerFilter { state, ..ContainerFilter::default() });
@@ -102,7 +102,7 @@ async fn look(
     match size.await {
         Ok(size) if size < max_bytes => return Ok(()),
         Ok(_) => {}
-        // A kubelet that ended after the rename.
+        // A previous kubelet was killed after the rename.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return reopen(node, id).await,
         Err(error) => return Err(RotationError::Tidy(error)),
     }
@@ -110,7 +110,7 @@ async fn look(
         let (logs, path) = (logs.clone(), path.clone());
         move || tidy(&logs, &path, max_files)
     });
-    // A log that cannot be compressed is rotated all the same: the disk may be full.
+    // Rotate even if compression fails: the disk may be full.
     let newest = tidied.await.map_err(RotationError::Tidy)?;
     let renamed = in_background({
         let (logs, path) = (logs.clone(), path.clone());
@@ -123,7 +123,7 @@ async fn look(
     });
     let rotated = renamed.await.map_err(RotationError::Rename)?;
     if let Err(error) = reopen(node, id).await {
-        // Under its name again, so that the next look tries it again.
+        // Undo the rename, so that the next check retries.
         let back = in_background(move || {
             let (directory, log) = LogDirectory::of(&logs, &path)?;
             directory.rename(&rotated, log)
@@ -141,15 +141,15 @@ async fn reopen(node: &PodNode, id: &str) -> Result<(), RotationError> {
     Ok(())
 }
 
-/// Makes room for one more file: removes remains and the oldest logs, compresses the others. Returns
-/// the newest stamp.
+/// Makes room for one more file: removes leftovers and the oldest logs, compresses the others.
+/// Returns the newest timestamp.
 fn tidy(logs: &Path, path: &Path, max_files: u32) -> io::Result<Option<DateTime>> {
     let (directory, log) = LogDirectory::of(logs, path)?;
     let older = directory.older(log)?;
     for name in &older.remains {
         directory.remove(name)?;
     }
-    // The current log becomes one of them, and the runtime begins another.
+    // The current log becomes one of them.
     let stays = (max_files as usize).saturating_sub(2);
     let goes = older.whole.len().saturating_sub(stays);
     for name in &older.whole[..goes] {
@@ -164,15 +164,14 @@ fn tidy(logs: &Path, path: &Path, max_files: u32) -> io::Result<Option<DateTime>
     Ok(newest.and_then(|stamp| DateTime::strptime(STAMP, stamp).ok()))
 }
 
-/// The current time, or just after the newest if the clock was set back: names are in the order of
-/// time.
+/// The current time, or just after `newest` if the clock was set back: names must sort by age.
 fn stamp(now: Timestamp, newest: Option<DateTime>) -> String {
     let now = now.to_zoned(TimeZone::UTC).datetime();
     let after = newest.and_then(|newest| newest.checked_add(1.second()).ok());
     after.map_or(now, |after| after.max(now)).strftime(STAMP).to_string()
 }
 
-/// Removes all files of a log whose container is removed; what fails is logged.
+/// Removes all log files of a removed container; failures are logged.
 pub(crate) async fn forget(node: &PodNode, log_path: &str) {
     let (logs, path) = (node.paths.logs.clone(), PathBuf::from(log_path));
     let removed = in_background(move || {

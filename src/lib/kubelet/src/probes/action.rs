@@ -1,4 +1,4 @@
-//! What probes and hooks do to a container: a command in it, a request to it, or a pause.
+//! Actions of probes and hooks: a command in the container, a request to it, or a sleep.
 
 use crate::node::PodNode;
 use ferrokube_client::probe::{ProbeRequest, ProbeResponse, probe};
@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Bytes of a command's output that an event shows.
+/// Max bytes of a command's output shown in an event.
 const MAX_OUTPUT: usize = 1024;
-/// Time that the runtime has to give up a command whose limit is over.
+/// Time for the runtime to stop a command that exceeded its timeout.
 const EXEC_SLACK: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct ActedContainer {
 pub(crate) enum ContainerAction<'a> {
     Exec(&'a ExecAction),
     Http(&'a HTTPGetAction),
-    /// As `Http`, whatever the status of the response: kubelet's rule for hooks.
+    /// Like `Http`, but any status succeeds: kubelet's rule for hooks.
     Request(&'a HTTPGetAction),
     Tcp(&'a TCPSocketAction),
     Grpc(&'a GRPCAction),
@@ -51,7 +51,7 @@ impl<'a> ContainerAction<'a> {
         exec.or_else(http).or_else(|| hook.sleep.as_ref().map(|it| Self::Sleep(it.seconds)))
     }
 
-    /// Acts within the time limit; `Err` says what failed, in kubelet's words.
+    /// Performs the action within the timeout. Errors are kubelet's messages.
     pub(crate) async fn run(
         self,
         node: &PodNode,
@@ -84,7 +84,7 @@ impl<'a> ContainerAction<'a> {
                 }
             }
         };
-        // The runtime ends a command itself; this is for one that does not.
+        // Runtimes enforce the timeout; this is for those that do not.
         let slack = if matches!(self, Self::Exec(_)) { EXEC_SLACK } else { Duration::ZERO };
         match limit {
             None => work.await,
@@ -196,7 +196,7 @@ fn wrong_port(port: &str) -> String {
     format!("invalid port number: {port}")
 }
 
-/// A number, a number as text, or the name of a container's port.
+/// Resolves a port: a number, a number as text, or the name of a container port.
 fn port(container: &Container, given: &IntOrString) -> Result<u16, String> {
     let number = match given {
         IntOrString::Int(number) => Some(*number),

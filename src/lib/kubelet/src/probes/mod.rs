@@ -1,8 +1,8 @@
-//! Probes of a pod's containers: a task per container that runs. Its results are read when the
-//! worker looks, and wake it when they change.
+//! Probes of a pod's containers: one task per running container. The worker reads the results when
+//! it observes the pod; changes wake it.
 //!
-//! A container is first probed for its start, alone; then for liveness and readiness. One that
-//! fails its startup or liveness probe is no longer probed: the worker kills it.
+//! The startup probe runs first, alone; then liveness and readiness probes. A container that fails
+//! its startup or liveness probe is no longer probed, since the worker kills it.
 
 mod action;
 
@@ -29,10 +29,10 @@ const TIMEOUT: i32 = 1;
 const SUCCESSES: i32 = 1;
 const FAILURES: i32 = 3;
 
-/// The probes of a pod; dropped, they stop. Bounded by its containers.
+/// The probes of a pod, which stop when dropped. Bounded by the number of containers.
 #[derive(Default)]
 pub(crate) struct PodProbes {
-    /// By container id, also of those that have ended.
+    /// By container id, including terminated containers.
     containers: BTreeMap<String, ProbedContainer>,
     changed: Arc<Notify>,
 }
@@ -55,7 +55,7 @@ struct ContainerHealth {
     failed: Option<FailedProbe>,
 }
 
-/// A probe for which a container is to be killed.
+/// A failed probe that kills its container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedProbe {
     /// `liveness` or `startup`.
@@ -65,13 +65,13 @@ pub(crate) struct FailedProbe {
 }
 
 impl PodProbes {
-    /// Probes the containers that run, and no others.
+    /// Probes exactly the running containers.
     pub(crate) fn follow(&mut self, node: &Arc<PodNode>, pod: &NodePod, seen: &SeenPod) {
         let is_known = |id: &String| seen.containers.iter().any(|report| report.id == *id);
         self.containers.retain(|id, _| is_known(id));
         for report in &seen.containers {
             if report.state() != ContainerPhase::Running {
-                // What it failed still counts.
+                // A recorded failure still counts.
                 if let Some(probed) = self.containers.get(&report.id) {
                     probed.task.abort();
                 }
@@ -101,7 +101,7 @@ impl PodProbes {
         self.changed.notified().await;
     }
 
-    /// Ids of containers that run and whose startup probe has not passed.
+    /// Ids of running containers whose startup probe has not succeeded.
     pub(crate) fn starting(&self, pod: &NodePod, seen: &SeenPod) -> Vec<String> {
         let is_it = |container: &Container, health: ContainerHealth| {
             container.startup_probe.is_some() && !health.is_started
@@ -109,7 +109,7 @@ impl PodProbes {
         self.running(pod, seen, is_it)
     }
 
-    /// Ids of containers that run and whose readiness probe has not passed.
+    /// Ids of running containers whose readiness probe has not succeeded.
     pub(crate) fn unready(&self, pod: &NodePod, seen: &SeenPod) -> Vec<String> {
         let is_it = |container: &Container, health: ContainerHealth| {
             container.readiness_probe.is_some() && !health.is_ready
@@ -126,13 +126,13 @@ impl PodProbes {
         let running = seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);
         let found = running.filter(|report| {
             let health = self.containers.get(&report.id).map(|it| it.health.lock().clone());
-            // Not probed yet: nothing has passed.
+            // Not probed yet.
             probed(pod, report).is_some_and(|own| is_it(own, health.unwrap_or_default()))
         });
         found.map(|report| report.id.clone()).collect()
     }
 
-    /// Ids of containers to kill, or that were killed, and why.
+    /// Containers to kill, or already killed, by id, and why.
     pub(crate) fn failed(&self) -> BTreeMap<String, FailedProbe> {
         let failed = |(id, probed): (&String, &ProbedContainer)| {
             Some((id.clone(), probed.health.lock().failed.clone()?))
@@ -141,7 +141,7 @@ impl PodProbes {
     }
 }
 
-/// The container of a report, if it has probes. Init containers have none, unless they stay.
+/// The container of a report, if it has probes. Of init containers only sidecars have probes.
 fn probed<'a>(pod: &'a NodePod, report: &ContainerReport) -> Option<&'a Container> {
     let name = name_of(report).0;
     let container = pod.all_containers().find(|container| container.name == name)?;
@@ -151,7 +151,7 @@ fn probed<'a>(pod: &'a NodePod, report: &ContainerReport) -> Option<&'a Containe
     (stays && probes.into_iter().any(Option::is_some)).then_some(container)
 }
 
-/// The probes of a container, while it runs.
+/// The probes of a running container.
 struct Prober {
     node: Arc<PodNode>,
     pod: NodePod,
@@ -222,7 +222,7 @@ fn seconds(count: i32) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Runs of a probe: the last results that are alike, and how many there are.
+/// Consecutive identical results of a probe, and their count.
 struct ProbeSeries<'a> {
     prober: &'a Prober,
     name: &'static str,
@@ -233,7 +233,8 @@ struct ProbeSeries<'a> {
 }
 
 impl ProbeSeries<'_> {
-    /// Probes until enough results in a row are alike; then after each that still is.
+    /// Probes until a threshold of consecutive identical results is reached, then after each
+    /// further one.
     async fn verdict(&mut self) -> bool {
         let positive = |given: Option<i32>, default| given.filter(|it| *it > 0).unwrap_or(default);
         let limit = seconds(positive(self.probe.timeout_seconds, TIMEOUT));

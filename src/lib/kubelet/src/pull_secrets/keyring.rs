@@ -1,8 +1,7 @@
-//! Credentials for registries, and which of them are for an image: Docker's configuration, matched as
-//! kubelet matches it.
+//! Registry credentials from Docker configurations, matched to images as in kubelet.
 //!
-//! An entry names a host, optionally with a port and the beginning of a path; each part of the host
-//! may be a pattern (`*.example.com`). The most specific entries come first.
+//! An entry names a host, optionally with a port and a path prefix; each label of the host may be a
+//! pattern (`*.example.com`). The most specific entries come first.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -11,14 +10,14 @@ use serde::Deserialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Credentials that are tried for an image.
+/// Max credentials tried per image.
 const MAX_TRIES: usize = 32;
-/// Where images without a host come from.
+/// Registry of images without a host.
 const DEFAULT_HOST: &str = "docker.io";
 /// Name of Docker Hub in Docker's configuration.
 const DEFAULT_KEY: &str = "index.docker.io";
 
-/// By registry. Secret: neither printed nor logged.
+/// Credentials by registry. Never printed or logged.
 #[derive(Default)]
 pub(super) struct Keyring(BTreeMap<Reverse<String>, Vec<RegistryAuth>>);
 
@@ -36,17 +35,17 @@ type DockerAuths = BTreeMap<String, DockerAuth>;
 struct DockerAuth {
     username: Option<String>,
     password: Option<String>,
-    /// Base64 of `username:password`, which counts more.
+    /// Base64 of `username:password`, which takes precedence.
     auth: Option<String>,
 }
 
 impl Keyring {
-    /// Adds a `.dockerconfigjson`; whether it is one. What is wrong in it is not shown: it is secret.
+    /// Adds a `.dockerconfigjson`. Returns whether it is valid; errors would reveal secrets.
     pub(super) fn add_config(&mut self, bytes: &[u8]) -> bool {
         serde_json::from_slice::<DockerConfig>(bytes).is_ok_and(|config| self.add(config.auths))
     }
 
-    /// Adds a `.dockercfg`; whether it is one.
+    /// Adds a `.dockercfg`. Returns whether it is valid.
     pub(super) fn add_legacy(&mut self, bytes: &[u8]) -> bool {
         serde_json::from_slice::<DockerAuths>(bytes).is_ok_and(|auths| self.add(auths))
     }
@@ -60,7 +59,7 @@ impl Keyring {
         true
     }
 
-    /// Credentials for an image, to be tried in this order.
+    /// Credentials for an image, in the order in which to try them.
     pub(super) fn lookup(&self, image: &str) -> Vec<RegistryAuth> {
         let repository = repository(image);
         let matching = self.0.iter().filter(|(key, _)| matches(&key.0, &repository));
@@ -79,12 +78,12 @@ impl Keyring {
     }
 }
 
-/// Host and beginning of the path that an entry is for.
+/// Host and path prefix of an entry.
 fn key(place: &str) -> String {
     let bare = place.strip_prefix("https://").or_else(|| place.strip_prefix("http://"));
     let place = bare.unwrap_or(place);
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
-    // Docker's names of the protocol's versions are of the host.
+    // `/v1` and `/v2` are part of Docker's registry URLs, not of a path.
     let versioned = ["/v1/", "/v2/"].iter().any(|version| path.starts_with(version));
     let path = if versioned { &path[3..] } else { path };
     if path == "/" { host.to_owned() } else { format!("{host}{path}") }
@@ -140,12 +139,12 @@ fn matches(key: &str, repository: &str) -> bool {
         && labels.iter().zip(&own).all(|(pattern, label)| fits(pattern, label))
 }
 
-/// A shell pattern of `*`, `?` and classes, as Go's `filepath.Match`.
+/// Matches a shell pattern with `*`, `?` and classes, as Go's `filepath.Match`.
 fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut from) = (0, 0);
-    // Where to go on when what follows a star does not fit: only the last star matters.
+    // Backtracking position: only the last star matters.
     let mut again: Option<(usize, usize)> = None;
     loop {
         let step = match pattern.get(at) {
@@ -169,7 +168,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Length of the part of a pattern that a letter fits.
+/// Length of the pattern element that matches a letter.
 fn one(pattern: &[char], letter: char) -> Option<usize> {
     match pattern {
         ['?', ..] => Some(1),

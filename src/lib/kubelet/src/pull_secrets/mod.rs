@@ -1,4 +1,4 @@
-//! The secrets that a pod's images are pulled with: its own, or those of its service account.
+//! The pull secrets of a pod: its own, or those of its service account.
 
 mod keyring;
 
@@ -11,21 +11,21 @@ use keyring::Keyring;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Limit of reading an object: without its secrets a pod gets what is public.
+/// Timeout for reading an object. Without its secrets, a pod can pull only public images.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Secrets of a pod that are read.
+/// Max secrets read per pod.
 const MAX_SECRETS: usize = 64;
 
 /// Credentials for pulling an image.
 #[derive(Default)]
 pub(crate) struct ImageCredentials {
-    /// To be tried in this order; none: anonymously.
+    /// In the order in which to try them; empty: anonymous.
     pub(crate) credentials: Vec<RegistryAuth>,
     /// Names of secrets that could not be used.
     pub(crate) unusable: Vec<String>,
 }
 
-/// Reads the secrets, and chooses the credentials that are for the image.
+/// Reads the secrets, and selects the credentials that match the image.
 pub(crate) async fn credentials(
     objects: &dyn PodObjects,
     pod: &NodePod,
@@ -46,8 +46,8 @@ pub(crate) async fn credentials(
     ImageCredentials { credentials: keyring.lookup(image), unusable }
 }
 
-/// Names of the pod's secrets; of one that names none, those of its service account, as the API
-/// server's admission would have copied them.
+/// Names of the pod's secrets, or of its service account's if it names none, as kube-apiserver's
+/// admission would have copied them.
 async fn names(objects: &dyn PodObjects, pod: &NodePod) -> Vec<String> {
     let listed = |list: &Option<Vec<LocalObjectReference>>| {
         let all = list.iter().flatten().map(|one| one.name.clone());

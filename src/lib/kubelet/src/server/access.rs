@@ -1,5 +1,4 @@
-//! Authentication and authorization of requests: by TokenReviews and SubjectAccessReviews of the
-//! API server, which are cached.
+//! Authentication and authorization of requests by cached TokenReviews and SubjectAccessReviews.
 
 use super::cache::ExpiringCache;
 use super::failure::ServerFailure;
@@ -20,13 +19,13 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Concurrent reviews: a caller with many tokens does not flood the API server.
+/// Max concurrent reviews, so that a caller with many tokens cannot flood the API server.
 pub(super) const REVIEWS: usize = 16;
-/// Max time of a review, the wait for its turn included.
+/// Timeout of a review, including the wait for a permit.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest token that is reviewed.
+/// Max bytes of a reviewed token.
 const TOKEN_BYTES: usize = 16 << 10;
-/// How long a refused token counts as refused.
+/// TTL of a rejected token.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// An authenticated user.
@@ -39,7 +38,7 @@ pub(super) struct KubeletUser {
 }
 
 impl KubeletUser {
-    /// The user of a verified client certificate; `None` if it names nobody.
+    /// The user of a verified client certificate; `None` if it has no common name.
     fn of_certificate(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
@@ -52,7 +51,7 @@ impl KubeletUser {
     }
 }
 
-/// A right that a request needs: a verb and one of several subresources of the node.
+/// The permission that a request needs: a verb on one of several subresources of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NeededRight {
     pub(super) verb: &'static str,
@@ -60,8 +59,8 @@ pub(super) struct NeededRight {
 }
 
 impl NeededRight {
-    /// The access of a request, as kubelet maps methods and paths. Running commands and opening
-    /// ports is `create` by any method: websockets are GET, and readers must not run anything.
+    /// Maps method and path as kubelet does, except that exec and port-forward need `create` for
+    /// any method: websockets use GET, and readers must not execute commands.
     pub(super) fn of(method: &Method, path: &str) -> Self {
         let verb = match *method {
             Method::POST => "create",
@@ -95,7 +94,7 @@ pub(super) struct KubeletAccess {
     node: String,
     reviews_tokens: bool,
     token_ttl: Duration,
-    /// Lifetimes of a refused and of a granted right.
+    /// TTLs of denied and allowed reviews.
     right_ttl: [Duration; 2],
     /// By digest.
     tokens: ExpiringCache<[u8; 32], Option<Arc<KubeletUser>>>,
@@ -120,7 +119,7 @@ impl KubeletAccess {
     /// The user of a request.
     ///
     /// # Errors
-    /// 401 without valid credentials; 500 if the API server does not say.
+    /// 401 without valid credentials; 500 if the review fails.
     pub(super) async fn authenticate(
         &self,
         request: &Request,
@@ -169,10 +168,10 @@ impl KubeletAccess {
         Ok(user)
     }
 
-    /// Whether a user has one of the rights.
+    /// Checks that a user has the permission.
     ///
     /// # Errors
-    /// 403 without it; 500 if the API server does not say.
+    /// 403 without it; 500 if the review fails.
     pub(super) async fn authorize(
         &self,
         user: &Arc<KubeletUser>,
@@ -230,7 +229,7 @@ impl KubeletAccess {
         Ok(is_allowed)
     }
 
-    /// Waits for one of the [`REVIEWS`], and asks the API server.
+    /// Waits for one of the [`REVIEWS`] permits, then runs the review.
     async fn turn<T>(&self, ask: impl Future<Output = Result<T, kube::Error>>) -> Option<T> {
         let asked = async {
             let _turn = self.turns.acquire().await.ok()?;

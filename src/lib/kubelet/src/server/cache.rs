@@ -1,4 +1,4 @@
-//! A bounded cache of what is true for a while.
+//! A bounded cache with expiring entries.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Entries; when they are more, expired ones go, and if there are none, all.
+/// Max entries. At the limit, expired ones are dropped, or all if none is expired.
 pub(super) const MAX_ENTRIES: usize = 1000;
 
 /// Values by key, each until its time.

@@ -5,7 +5,7 @@ use ferrokube_serve::{CloseConnection, Response, full};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 
-/// Why a request has no answer of its own. Texts are kubelet's.
+/// A failed request, with kubelet's messages.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServerFailure {
     #[error("Unauthorized")]
@@ -18,7 +18,7 @@ pub(super) enum ServerFailure {
     NotFound(String),
     #[error("405: Method Not Allowed")]
     Method,
-    /// The API server or the runtime does not work; why is only logged.
+    /// The API server or the runtime failed; the cause is only logged.
     #[error("{0}")]
     Failed(&'static str),
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! `/containerLogs`: what the runtime has written of a container, from a point on, as lines.
+//! `/containerLogs`: a container's log lines, from a given time or line.
 
 use super::KubeletHandler;
 use super::failure::{ServerFailure, text};
@@ -20,19 +20,19 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// Bytes of a read, and of a piece of the response.
+/// Bytes per read and per frame of the response.
 const CHUNK: usize = 64 << 10;
-/// Longest line that is kept together; containerd's are 16 KiB.
+/// Max bytes of a line that is kept whole; containerd splits at 16 KiB.
 const LINE: usize = 256 << 10;
-/// Interval of looks at a file that is followed.
+/// Poll interval of a followed file.
 const POLL: Duration = Duration::from_millis(100);
-/// Interval of looks at its container.
+/// Poll interval of its container.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a rotated log must not have grown before the new one is read: the runtime may still be
-/// writing to it.
+/// How long a rotated log must be unchanged before the next file is read: the runtime may still
+/// write to it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Which part of a log is wanted.
+/// The requested part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogOptions {
     follow: bool,
@@ -75,7 +75,7 @@ fn flag(value: &str) -> Option<bool> {
     }
 }
 
-/// The id of the container whose log is wanted, without its scheme. Errors are kubelet's.
+/// The id of the requested container, without its scheme. Errors are kubelet's.
 fn container_id(
     status: &PodStatus,
     pod: &str,
@@ -159,7 +159,7 @@ impl KubeletHandler {
     }
 }
 
-/// Path of a container's log, and whether it runs; `None` if it is gone.
+/// Path of a container's log, and whether it is running; `None` if it is gone.
 async fn looked_at(node: &PodNode, id: &str) -> Option<(String, bool)> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let report = node.runtime.container_status(request).await.ok()?.status?;
@@ -191,7 +191,7 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
             let mut open = match open {
                 Some(open) => open,
                 None => match OpenLog::open(&logs, path, &options) {
-                    // Nothing was written yet.
+                    // The log does not exist yet.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                     other => other?,
                 },
@@ -213,7 +213,7 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
             return None;
         }
         if tail.looked_at.elapsed() >= LOOK {
-            // What it wrote last is read once more.
+            // Read once more for its last output.
             tail.is_running = looked_at(&tail.node, &tail.id).await.is_some_and(|(_, runs)| runs);
             tail.looked_at = Instant::now();
         } else {
@@ -232,9 +232,9 @@ struct OpenLog {
     is_start: bool,
     /// Bytes that may still be sent.
     left: Option<u64>,
-    /// Whether all further lines are new enough.
+    /// Whether the start time has been passed, so that all further lines are returned.
     is_since: bool,
-    /// Time since which the rotated file has not grown.
+    /// Since when the rotated file is unchanged.
     quiet: Option<Instant>,
 }
 
@@ -250,8 +250,8 @@ impl OpenLog {
         Ok(Self { source, rest: Vec::new(), is_start: true, left, is_since, quiet: None })
     }
 
-    /// As [`Self::read`]; of a log that is followed, also from the files that came after this one.
-    /// `is_over`: the container writes no more.
+    /// Like [`Self::read`], but continues with newer files if the log is followed. `is_over`: the
+    /// container has terminated.
     fn read_on(
         &mut self,
         logs: &Path,
@@ -267,7 +267,7 @@ impl OpenLog {
         }
     }
 
-    /// Goes on to the next file; whether there is one.
+    /// Switches to the next file. Returns whether there is one.
     fn go_on(&mut self, logs: &Path, path: &Path, is_over: bool) -> io::Result<bool> {
         let own = self.source.file().metadata()?;
         if !log_files::is_replaced(logs, path, &own) {
@@ -287,7 +287,7 @@ impl OpenLog {
         Ok(true)
     }
 
-    /// Messages of the next piece of the file that has some; empty at its end.
+    /// The messages in the next chunk that has any; empty at the end of the file.
     fn read(&mut self, options: &LogOptions) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         let mut chunk = vec![0; CHUNK];
@@ -316,7 +316,7 @@ impl OpenLog {
         Ok(out)
     }
 
-    /// One line: time, stream, tag, and the message. Others are not the runtime's.
+    /// Parses a line: time, stream, tag, message. Malformed lines are dropped.
     fn write(&mut self, line: &[u8], options: &LogOptions, out: &mut Vec<u8>) {
         let mut words = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(_), Some(tag), Some(message)) =
@@ -344,7 +344,7 @@ impl OpenLog {
     }
 }
 
-/// Offset at which the last lines of a file begin.
+/// Offset of the last `lines` lines of a file.
 fn start_of_tail(file: &File, lines: u64) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut left = lines;
@@ -356,7 +356,7 @@ fn start_of_tail(file: &File, lines: u64) -> io::Result<u64> {
         file.read_exact_at(piece, start)?;
         for (at, byte) in piece.iter().enumerate().rev() {
             let after = start + at as u64 + 1;
-            // The newline that ends the file ends its last line.
+            // A trailing newline belongs to the last line.
             if *byte == b'\n' && (after < size || lines == 0) {
                 if left <= 1 {
                     return Ok(if lines == 0 { size } else { after });

@@ -1,8 +1,8 @@
-//! The kubelet's own server: logs, commands, ports and use of its pods, for the API server.
+//! The kubelet's server: logs, exec, attach, port-forward and resource usage, for the API server.
 //!
 //! Every request is authenticated (client certificate or TokenReview) and authorized
-//! (SubjectAccessReview); there is no port without. Commands and ports are the runtime's: its
-//! streaming URL is joined with the client's upgraded connection.
+//! (SubjectAccessReview); there is no unauthenticated port. Exec, attach and port-forward connect
+//! the client's upgraded connection to the runtime's streaming URL.
 
 mod access;
 mod cache;
@@ -35,13 +35,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Connections to the kubelet.
+/// Max connections.
 const CONNECTIONS: usize = 1000;
-/// Commands, ports and logs that stream at a time.
+/// Max concurrent streams.
 const STREAMS: usize = 256;
-/// Interval of looks at certificate files.
+/// Poll interval of certificate files.
 const RELOAD: Duration = Duration::from_secs(20);
-/// Interval of looks at the client CA that the API server publishes: until there is one, and then.
+/// Poll intervals of the client CA published by the API server: before and after it is found.
 const CA_INTERVALS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 /// ConfigMap in which the API server publishes the CA.
 const CA_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
@@ -49,21 +49,21 @@ const CA_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletServerError {
-    /// No serving certificate could be made.
+    /// The self-signed serving certificate could not be created.
     #[error("cannot make a serving certificate")]
     Certificate(#[from] PkiError),
-    /// A certificate cannot be used.
+    /// A certificate is unusable.
     #[error("cannot use the serving certificate")]
     Tls(#[from] TlsError),
-    /// A file cannot be used.
+    /// A file is unusable.
     #[error(transparent)]
     Files(#[from] ReloadError),
-    /// The port is taken, mostly by another kubelet.
+    /// The port is in use, usually by another kubelet.
     #[error("cannot listen for the API server; set --port")]
     Listen(#[from] ServerError),
 }
 
-/// A bound server, which serves once its kubelet runs.
+/// A bound server, which starts serving when its kubelet runs.
 pub struct KubeletServer {
     listener: Server,
     tls: Tls,
@@ -83,7 +83,7 @@ pub(crate) struct ServedNode {
 }
 
 impl KubeletServer {
-    /// Listens. `names`: of a self-made serving certificate; `register`: adds metrics.
+    /// Binds the port. `names` go into a self-signed serving certificate; `register` adds metrics.
     ///
     /// # Errors
     /// [`KubeletServerError`].
@@ -110,7 +110,7 @@ impl KubeletServer {
         Ok(Self { listener, tls, files, loaded, config, names, metrics })
     }
 
-    /// The port, which may have been any free one.
+    /// The actual port if any free one was requested.
     pub fn port(&self) -> u16 {
         self.listener.local_address().port()
     }
@@ -158,7 +158,7 @@ fn self_made(names: &[String]) -> Result<(Vec<u8>, Vec<u8>), PkiError> {
     Ok((pair.chain_pem.into_bytes(), pair.key_pem.into_bytes()))
 }
 
-/// Replaces the self-made certificate before it expires.
+/// Replaces the self-signed certificate before it expires.
 async fn renew(names: &[String], tls: &Tls, shutdown: &Shutdown) {
     while !shutdown.is_begun() {
         match self_signed(names) {
@@ -177,7 +177,7 @@ async fn renew(names: &[String], tls: &Tls, shutdown: &Shutdown) {
     }
 }
 
-/// Trusts the client CA that the API server publishes for servers like this one.
+/// Keeps the client CA in sync with the one published by the API server.
 async fn follow_client_ca(client: &Client, tls: &Tls) {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CA_MAP.0);
     let mut outage =
@@ -201,13 +201,13 @@ async fn follow_client_ca(client: &Client, tls: &Tls) {
     }
 }
 
-/// Answers requests.
+/// The HTTP handler.
 pub(crate) struct KubeletHandler {
     access: KubeletAccess,
     usage: UsageCollector,
     served: ServedNode,
     tunnels: Tunnels,
-    /// Places for what streams.
+    /// Permits for streams.
     streams: Arc<Semaphore>,
     metrics: Registry,
 }

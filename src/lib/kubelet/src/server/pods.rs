@@ -1,4 +1,4 @@
-//! The node's pods, as requests name and list them.
+//! Lookup and list of the node's pods for requests.
 
 use super::ServedNode;
 use super::failure::ServerFailure;
@@ -10,7 +10,7 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 
 impl ServedNode {
-    /// All pods: of the API server, with their status as it is here, and static ones.
+    /// All pods: those of the API with their current local status, and static ones.
     fn all(&self) -> Vec<Pod> {
         let is_mirror = |pod: &Pod| {
             pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR))

@@ -1,4 +1,4 @@
-//! Paths of the server.
+//! The server's routes.
 
 use super::KubeletHandler;
 use super::access::NeededRight;
@@ -18,7 +18,7 @@ impl KubeletHandler {
         let path = path.into_owned();
         let user = self.access.authenticate(&request).await?;
         self.access.authorize(&user, &NeededRight::of(request.method(), &path)).await?;
-        // The ids of an authenticated request go on to the runtime, and into log lines.
+        // The trace ids of an authenticated request are passed on to the runtime and logged.
         let context = ferrokube_trace::extract(request.headers());
         let context = context.map_or_else(TraceContext::root, |context| context.child());
         let work = self.route(&path, request);

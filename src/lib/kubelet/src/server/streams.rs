@@ -1,4 +1,4 @@
-//! Commands, attached terminals and forwarded ports: the runtime serves them at a URL of its own.
+//! Exec, attach and port-forward, which the runtime serves at its streaming URL.
 
 use super::KubeletHandler;
 use super::failure::ServerFailure;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Connecting to the runtime's streaming server.
+/// Timeout for connecting to the runtime's streaming server.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Which of a process's streams are wanted.
+/// The requested streams of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WantedStreams {
     stdin: bool,
@@ -26,7 +26,7 @@ pub(super) struct WantedStreams {
     tty: bool,
 }
 
-/// A stream of the runtime.
+/// A kind of stream that the runtime offers.
 pub(super) enum StreamKind {
     Exec { container: String, command: Vec<String>, streams: WantedStreams },
     Attach { container: String, streams: WantedStreams },
@@ -71,7 +71,7 @@ impl WantedStreams {
     fn read(query: &[(String, String)]) -> Result<Self, ServerFailure> {
         let has = |wanted: &str| query.iter().any(|(name, value)| name == wanted && value == "1");
         let (stdin, stdout, tty) = (has("input"), has("output"), has("tty"));
-        // A terminal has one stream for both.
+        // A terminal merges stderr into stdout.
         let stderr = has("error") && !tty;
         if !(stdin || stdout || stderr) {
             let why = "you must specify at least 1 of stdin, stdout, stderr";
@@ -82,7 +82,7 @@ impl WantedStreams {
 }
 
 impl KubeletHandler {
-    /// Joins the client's connection with the runtime's.
+    /// Connects the client to the runtime's stream.
     pub(super) async fn stream(
         &self,
         mut request: Request,

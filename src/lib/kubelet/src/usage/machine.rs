@@ -1,11 +1,11 @@
-//! What the whole machine uses, from `/proc`.
+//! Resource usage of the whole machine, from `/proc`.
 
 use super::summary::{CpuSample, FsSample, MemorySample, NodeUsage, ProcessSample, SwapSample};
 use crate::next::WallTime;
 use std::fs;
 use std::path::Path;
 
-/// Nanoseconds of a tick in `/proc/stat`: `USER_HZ` is 100 on every architecture that is built for.
+/// Nanoseconds per tick in `/proc/stat`: `USER_HZ` is 100 on all supported architectures.
 const TICK: u64 = 10_000_000;
 
 /// Reads it; `root`: a directory on the file system of pods.
@@ -24,10 +24,11 @@ pub(super) fn read(name: &str, root: &Path, time: WallTime) -> NodeUsage {
     }
 }
 
-/// Time that the processors were not idle.
+/// Cumulative non-idle CPU time.
 fn cpu(stat: &str, time: WallTime) -> Option<CpuSample> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq; guests are in user, stolen time is of others.
+    // user nice system idle iowait irq softirq; guest time is included in user, stolen time is not
+    // ours.
     let ticks: Vec<u64> =
         line.split_whitespace().map_while(|word| word.parse().ok()).take(7).collect();
     let [user, nice, system, _, _, irq, softirq] = ticks.try_into().ok()?;
@@ -42,8 +43,8 @@ fn boot(stat: &str) -> WallTime {
     seconds.saturating_mul(1_000_000_000)
 }
 
-/// As kubelet has it for the root control group: what is not free, and of that what is not an
-/// inactive page of a file.
+/// As kubelet computes it for the root cgroup: usage is what is not free, the working set excludes
+/// inactive file pages.
 fn memory_sample(meminfo: &str, vmstat: &str, time: WallTime) -> Option<MemorySample> {
     let total = bytes(meminfo, "MemTotal:")?;
     let usage = total.saturating_sub(bytes(meminfo, "MemFree:")?);

@@ -1,10 +1,10 @@
-//! `/metrics/resource`: what metrics-server and Prometheus read, by kubelet's names.
+//! `/metrics/resource` for metrics-server and Prometheus, with kubelet's names.
 
 use super::summary::{ContainerUsage, CpuSample, MemorySample, PodUsage, UsageSummary};
 use crate::next::WallTime;
 use std::fmt::Write;
 
-/// A metric: its samples are of a time, in nanoseconds, or of now.
+/// A metric with its help text and samples.
 struct MetricFamily {
     name: &'static str,
     kind: &'static str,
@@ -18,10 +18,10 @@ struct MetricSample {
     time: Option<WallTime>,
 }
 
-/// With the time of the sample, if it has one of its own.
+/// A value, and its timestamp in nanoseconds if it has its own.
 type TimedValue = (f64, Option<WallTime>);
 
-/// In Prometheus' text format; of no summary, only that there is an error.
+/// Encodes the Prometheus text format; without a summary only the error metric.
 pub(super) fn text(summary: Option<&UsageSummary>) -> String {
     let mut out = String::new();
     for family in summary.into_iter().flat_map(families) {
@@ -38,7 +38,7 @@ pub(super) fn text(summary: Option<&UsageSummary>) -> String {
     out
 }
 
-/// Families by name, as Prometheus' clients write them; help texts are kubelet's.
+/// Families sorted by name, as Prometheus clients write them; help texts are kubelet's.
 fn families(summary: &UsageSummary) -> Vec<MetricFamily> {
     let family = |name, kind, help, samples| MetricFamily { name, kind, help, samples };
     let of_containers = |sample: &dyn Fn(&ContainerUsage) -> Option<TimedValue>| {
@@ -137,7 +137,7 @@ fn labels(container: Option<(&str, &str)>, pod: &PodUsage) -> String {
     format!("{{{}}}", all.collect::<Vec<_>>().join(","))
 }
 
-/// Writes a family; one without samples is not there.
+/// Writes a family unless it has no samples.
 fn write(out: &mut String, family: &MetricFamily) {
     let MetricFamily { name, kind, help, samples } = family;
     if samples.is_empty() {

@@ -1,10 +1,9 @@
-//! What the node, its pods and their containers use: `/stats/summary` and `/metrics/resource`.
+//! Resource usage of the node, its pods and containers: `/stats/summary` and `/metrics/resource`.
 //!
-//! Of pods it is what the runtime says, of the machine what `/proc` says. One collection runs at a
-//! time, whoever reads: readers that arrive meanwhile take its outcome, so that a slow runtime gets
-//! one set of calls.
+//! Figures of pods come from the runtime, those of the machine from `/proc`. One collection runs at
+//! a time, and concurrent readers share its result, so a slow runtime gets one set of calls.
 //!
-//! Not here yet: volumes and logs of pods, and so their ephemeral storage; system containers; the
+//! Not implemented: volumes and logs of pods, and thus ephemeral storage; system containers; the
 //! node's network.
 
 mod machine;
@@ -28,12 +27,12 @@ use summary::{RuntimeDisks, UsageSummary};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long an outcome counts, also a failure.
+/// TTL of a result, including failures.
 const FRESH: Duration = Duration::from_secs(2);
-/// Max time of a collection's calls, which run at the same time.
+/// Timeout of a collection, whose calls run concurrently.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no summary. Texts are kubelet's.
+/// Why there is no summary, with kubelet's messages.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum UsageError {
     #[error("failed to list pod stats: failed to get pod or container map: {0}")]
@@ -48,12 +47,12 @@ pub(crate) enum UsageError {
 
 type UsageOutcome = Result<Arc<UsageSummary>, UsageError>;
 
-/// Collects what is used.
+/// Collects resource usage.
 pub(crate) struct UsageCollector {
     runtime: Runtime,
     node: String,
     root: PathBuf,
-    /// Held while collecting: a reader that goes lets the next one start again.
+    /// Locked while collecting. If the reader is dropped, the next one starts over.
     last: Mutex<LastCollection>,
 }
 
@@ -64,7 +63,7 @@ struct LastCollection {
 }
 
 impl UsageCollector {
-    /// `root`: a directory on the file system of pods.
+    /// `root` is a directory on the file system of pods.
     pub(crate) fn new(runtime: &Runtime, node: &str, root: PathBuf) -> Self {
         let runtime = runtime.within(Some(COLLECTION_TIMEOUT));
         Self { runtime, node: node.to_owned(), root, last: Mutex::default() }
@@ -83,7 +82,7 @@ impl UsageCollector {
         text.map_err(|_| UsageError::Encoding)
     }
 
-    /// The metrics; a failure is one of them.
+    /// The metrics, which include whether collection failed.
     pub(crate) async fn metrics(&self) -> String {
         let summary = self.collected().await;
         let summary =
@@ -91,7 +90,7 @@ impl UsageCollector {
         metrics::text(summary.as_deref().ok())
     }
 
-    /// Bytes that the containers of each pod use, by UID and name: of memory, or of their own layers.
+    /// Bytes used by each pod's containers, by UID and name: memory, or writable layers.
     ///
     /// # Errors
     /// [`UsageError`].
@@ -142,12 +141,12 @@ impl UsageCollector {
             sandboxes: sandboxes.map_err(UsageError::Lists)?.items,
             containers: containers.map_err(UsageError::Lists)?.containers,
             container_stats: container_stats.map_err(UsageError::Stats)?.stats,
-            // Many runtimes have none, or fail for all pods when one has just ended.
+            // Many runtimes lack these, or fail for all pods when one has just terminated.
             sandbox_stats: sandbox_stats.map(|response| response.stats).unwrap_or_default(),
         };
         let now = now();
         let (name, root) = (self.node.clone(), self.root.clone());
-        // A file system that hangs must not hold up a worker of the runtime.
+        // A hanging file system must not block an async worker.
         let summary = in_background(move || {
             let mut samples = DiskSamples::new(now);
             let mut node = machine::read(&name, &root, now);

@@ -1,4 +1,4 @@
-//! What pods use, from the runtime's lists.
+//! Resource usage of pods, from the runtime's lists.
 
 use super::summary::{
     ContainerUsage, CpuSample, FsSample, MemorySample, NetworkSample, PodRef, PodUsage,
@@ -13,19 +13,19 @@ use ferrokube_cri::{
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Lists of the runtime, taken at about one time.
+/// Lists of the runtime, taken at about the same time.
 #[derive(Default)]
 pub(super) struct RuntimeLists {
     pub(super) sandboxes: Vec<PodSandbox>,
     pub(super) containers: Vec<ContainerSummary>,
     pub(super) container_stats: Vec<ContainerStats>,
-    /// Not all runtimes have them.
+    /// Empty for runtimes without them.
     pub(super) sandbox_stats: Vec<PodSandboxStats>,
 }
 
 impl RuntimeLists {
-    /// Pods with a container that runs, by name. A pod's own numbers are the runtime's, which
-    /// include the sandbox itself; without them, the sums of its containers.
+    /// Pods with a running container, by name. Figures of a pod are the runtime's, which include
+    /// the sandbox, or else the sums over its containers.
     pub(super) fn pods(self, disks: &mut DiskSamples) -> Vec<PodUsage> {
         let mut newest: BTreeMap<String, PodSandbox> = BTreeMap::new();
         for sandbox in self.sandboxes {
@@ -102,7 +102,7 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     Some(one?.saturating_add(other?))
 }
 
-/// A sum without one of its parts would be a wrong number: then there is none.
+/// `None` if any container's value is missing: a partial sum would be wrong.
 fn sum_of_cpu(containers: &[ContainerUsage]) -> Option<CpuSample> {
     let samples: Option<Vec<&CpuSample>> = containers.iter().map(|one| one.cpu.as_ref()).collect();
     samples?.into_iter().cloned().reduce(|one, other| CpuSample {
@@ -124,7 +124,7 @@ fn sum_of_memory(containers: &[ContainerUsage]) -> Option<MemorySample> {
         page_faults: sum(one.page_faults, other.page_faults),
         major_page_faults: sum(one.major_page_faults, other.major_page_faults),
     });
-    // What is left for a pod is not what is left for one of its containers.
+    // The limit of a pod is not that of one of its containers.
     sum.map(|sum| MemorySample { available_bytes: None, ..sum })
 }
 
@@ -139,7 +139,7 @@ impl DiskSamples {
         Self { time, by_path: HashMap::new() }
     }
 
-    /// A use of a file system, with what that has and what is left of it.
+    /// Usage of a file system, with its capacity and available bytes.
     pub(super) fn with(&mut self, usage: &FilesystemUsage) -> FsSample {
         let path = usage.fs_id.as_ref().map_or("", |id| id.mountpoint.as_str());
         let time = self.time;

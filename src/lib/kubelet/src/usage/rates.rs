@@ -1,10 +1,10 @@
-//! Cores in use: the difference of two samples, for runtimes that do not say.
+//! CPU rates from the difference of two samples, for runtimes that report none.
 
 use super::summary::{CpuSample, UsageSummary};
 use crate::next::WallTime;
 use std::collections::HashMap;
 
-/// The last samples, of what still exists.
+/// The last samples of existing containers.
 #[derive(Default)]
 pub(super) struct CpuRates(HashMap<String, LastSample>);
 
@@ -16,7 +16,7 @@ struct LastSample {
 }
 
 impl CpuRates {
-    /// Fills in the rates that are missing, and keeps the samples for the next summary.
+    /// Fills in missing rates, and keeps the samples for the next summary.
     pub(super) fn fill(&mut self, summary: &mut UsageSummary) {
         let last = std::mem::take(&mut self.0);
         let mut fill = |id: String, sample: &mut Option<CpuSample>| {
@@ -42,7 +42,7 @@ impl LastSample {
             let elapsed = u64::try_from(time.saturating_sub(last.time)).ok().filter(|it| *it > 0);
             // A runtime that repeats a sample repeats its rate.
             let Some(elapsed) = elapsed else { return last.rate };
-            // Less than before: a container of a pod was started again.
+            // The counter went back: a container was restarted.
             let used = u128::from(nanoseconds.checked_sub(last.nanoseconds)?);
             u64::try_from(used * 1_000_000_000 / u128::from(elapsed)).ok()
         });

@@ -1,4 +1,4 @@
-//! What is used, in the JSON of kubelet's `stats/v1alpha1`. What is unknown is left out.
+//! Resource usage in the JSON of kubelet's `stats/v1alpha1`. Unknown values are omitted.
 
 use crate::next::WallTime;
 use crate::status;
@@ -93,7 +93,7 @@ pub(super) struct ProcessCount {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ContainerUsage {
-    /// As the runtime knows it; not shown.
+    /// The runtime's id; not serialized.
     #[serde(skip)]
     pub(super) id: String,
     pub(super) name: String,
@@ -112,7 +112,7 @@ pub(super) struct ContainerUsage {
 pub(super) struct CpuSample {
     #[serde(serialize_with = "in_seconds")]
     pub(super) time: WallTime,
-    /// Mean since the last sample.
+    /// Average since the last sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) usage_nano_cores: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub(super) struct FsSample {
     pub(super) inodes_used: Option<u64>,
 }
 
-/// Traffic of a pod; its default interface once more in front.
+/// Network traffic of a pod; the fields of its default interface are repeated at the top level.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct NetworkSample {
     #[serde(serialize_with = "in_seconds")]
@@ -241,7 +241,7 @@ impl From<&NetworkInterfaceUsage> for InterfaceSample {
 }
 
 impl FsSample {
-    /// Sample of the file system that has this path; `None` if it cannot be read.
+    /// Sample of the file system of a path; `None` if it cannot be read.
     pub(super) fn of(path: &Path, time: WallTime) -> Option<Self> {
         let disk = rustix::fs::statvfs(path).ok()?;
         let bytes = |blocks: u64| Some(blocks.saturating_mul(disk.f_frsize));

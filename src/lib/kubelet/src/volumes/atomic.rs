@@ -1,5 +1,5 @@
-//! Files of a volume that change all at once, in kubelet's layout: a new directory, and a link
-//! `..data` to it that is replaced by a rename.
+//! Atomic updates of a volume's files, in kubelet's layout: a new directory, and a link `..data` to
+//! it that is replaced by a rename.
 
 use super::ownership::Ownership;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub(super) struct VolumeFile {
 /// By relative path.
 pub(super) type VolumeFiles = BTreeMap<String, VolumeFile>;
 
-/// Whether a path stays below the volume and out of the layout's own names.
+/// Whether a path stays within the volume and avoids the layout's reserved names.
 pub(super) fn is_inside(path: &str) -> bool {
     let parts = Path::new(path).components();
     !path.is_empty()
@@ -30,7 +30,7 @@ pub(super) fn is_inside(path: &str) -> bool {
         && parts.clone().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Writes the files, if they differ from what is there.
+/// Writes the files if they differ from the existing ones.
 pub(super) fn write(target: &Path, files: &VolumeFiles, ownership: Ownership) -> io::Result<()> {
     fs::create_dir_all(target)?;
     ownership.give_directory(target, DIRECTORY_MODE)?;
@@ -39,7 +39,7 @@ pub(super) fn write(target: &Path, files: &VolumeFiles, ownership: Ownership) ->
     if old.is_some() && is_same(&data, files, ownership) {
         return link_names(target, files);
     }
-    // The number of a directory that is not there: one more than the current one's.
+    // The next unused directory number.
     let number =
         old.as_ref().and_then(|old| old.to_string_lossy().strip_prefix("..")?.parse::<u64>().ok());
     let name = format!("..{}", number.map_or(1, |number| number.wrapping_add(1)));
@@ -65,7 +65,7 @@ pub(super) fn write(target: &Path, files: &VolumeFiles, ownership: Ownership) ->
     old.map_or(Ok(()), |old| remove(&target.join(old)))
 }
 
-/// The directories of a file's path.
+/// Creates the parent directories of a file.
 fn make_folders(made: &Path, path: &str, ownership: Ownership) -> io::Result<()> {
     for (end, _) in path.match_indices('/') {
         let folder = made.join(&path[..end]);
@@ -91,7 +91,7 @@ fn is_same(data: &Path, files: &VolumeFiles, ownership: Ownership) -> bool {
     files.iter().all(is_there) && count(data) == Some(files.len())
 }
 
-/// Files below a directory.
+/// Number of files below a directory.
 fn count(folder: &Path) -> Option<usize> {
     let mut files = 0;
     for entry in fs::read_dir(folder).ok()? {
@@ -101,7 +101,7 @@ fn count(folder: &Path) -> Option<usize> {
     Some(files)
 }
 
-/// A link for each first part of a path, and no other.
+/// Links the first component of each path, and removes all other links.
 fn link_names(target: &Path, files: &VolumeFiles) -> io::Result<()> {
     let names: BTreeSet<&str> =
         files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
@@ -173,7 +173,7 @@ mod tests {
         let target = folder.path().join("v");
         let all = files(&[("a", "1"), ("d/e/b", "2")]);
         write(&target, &all).unwrap();
-        // Only root may give files to any group.
+        // Only root may set any group.
         let own = fs::metadata(&target).unwrap();
         let group = if own.uid() == 0 { 4242 } else { own.gid() };
         let ownership = Ownership::read_only(Some(group));

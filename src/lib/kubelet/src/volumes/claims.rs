@@ -1,7 +1,7 @@
-//! Volumes of claims: directories of this machine that a persistent volume names.
+//! Volumes of claims: local directories named by a persistent volume.
 //!
-//! A claim that is bound stays bound to its volume: what was found is kept as a link in the pod's
-//! directory, so that a container restarts without the API server.
+//! A bound claim stays bound, so the directory is recorded as a link in the pod's directory, and
+//! containers restart without the API server.
 
 use super::{VolumeError, check_host_path};
 use crate::node::{PodNode, in_background};
@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Finds the volume of a claim, checks that it can be used on this node, and keeps that.
+/// Finds the volume of a claim, checks that this node may use it, and records it.
 pub(super) async fn prepare(
     node: &PodNode,
     pod: &NodePod,
@@ -96,7 +96,7 @@ fn keep(directory: &Path, link: &Path) -> io::Result<()> {
     symlink(directory, link)
 }
 
-/// The volume of a claim; messages are kubelet's.
+/// The volume of a claim. Error messages are kubelet's.
 async fn bound(
     objects: &dyn PodObjects,
     namespace: &str,

@@ -1,7 +1,7 @@
-//! The volumes of a pod: made before its sandbox, and kept up to date while it runs.
+//! The volumes of a pod: created before its sandbox, and kept up to date while it runs.
 //!
-//! Files of config maps, secrets and fields change all at once (`atomic.rs`). They are in the
-//! kubelet's own directory, which only its owner may enter.
+//! Files from config maps, secrets and fields are updated atomically (`atomic.rs`), in a directory
+//! that only the kubelet's user may enter.
 
 mod atomic;
 mod claims;
@@ -25,7 +25,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A volume that cannot be made. Tried again after a pause.
+/// A volume that cannot be prepared. Retried after a pause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
     #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
@@ -47,7 +47,7 @@ pub(crate) enum VolumeError {
     Persistent(String),
 }
 
-/// Where a volume is on this machine; that of a claim is a link.
+/// Path of a volume on this machine; that of a claim is a link.
 fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     if let Some(given) = &volume.host_path {
         return PathBuf::from(&given.path);
@@ -64,10 +64,10 @@ fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     volumes.join(format!("kubernetes.io~{kind}")).join(&volume.name)
 }
 
-/// Makes or updates all volumes of a pod.
+/// Creates or updates all volumes of a pod.
 ///
 /// # Errors
-/// The first that cannot be made.
+/// The first volume that cannot be prepared.
 pub(crate) async fn prepare(
     node: &PodNode,
     pod: &NodePod,
@@ -96,7 +96,7 @@ pub(crate) async fn prepare(
             (None, Some(given)) => check_host_path(&given),
             (None, None) => {
                 fs::create_dir_all(&target)?;
-                // Any user of the pod may write: kubelet's mode of an emptyDir.
+                // kubelet's mode of an emptyDir: writable by any user of the pod.
                 Ownership::writable(group).give_directory(&target, 0o777)
             }
         };
@@ -108,8 +108,7 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-/// Whether containers may only read it: the kubelet alone writes what comes from objects, and a claim
-/// says so.
+/// Whether containers get it read-only: volumes written by the kubelet, and read-only claims.
 fn is_read_only(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
@@ -118,14 +117,14 @@ fn is_read_only(volume: &Volume) -> bool {
         || volume.persistent_volume_claim.as_ref().is_some_and(|it| it.read_only == Some(true))
 }
 
-/// Whether volumes of the pod change while it runs.
+/// Whether any volume of the pod can change while it runs.
 pub(crate) fn has_updates(pod: &NodePod) -> bool {
     pod.spec.volumes.iter().flatten().any(|volume| {
         volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some()
     })
 }
 
-/// Checks the path's type, or makes what the type says; messages are kubelet's.
+/// Checks the path's type, or creates it if the type says so. Error messages are kubelet's.
 fn check_host_path(given: &HostPathVolumeSource) -> io::Result<()> {
     let path = Path::new(&given.path);
     let wrong = |what: &str| {

@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What a container gets of the pod's volumes, which are there.
+/// The mounts of a container, whose volumes have been prepared.
 ///
 /// # Errors
-/// A part of a volume that cannot be mounted.
+/// A subPath that cannot be mounted.
 pub(crate) async fn mounts(
     node: &PodNode,
     pod: &NodePod,
@@ -53,7 +53,7 @@ pub(crate) async fn mounts(
     Ok(all)
 }
 
-/// A mount's path in its volume; `None`: all of it. Messages are kubelet's.
+/// The subPath of a mount; `None`: the whole volume. Error messages are kubelet's.
 fn checked(
     mount: &VolumeMount,
     environment: &mut ContainerEnvironment,
@@ -91,7 +91,7 @@ fn checked(
     Ok(Some(part))
 }
 
-/// What the pod shows; the log has why, which would say what is on this machine.
+/// The error shown in the pod. The cause is only logged, as it could reveal files of this machine.
 fn refused(mount: &VolumeMount, container: &Container, failure: &SubPathFailure) -> String {
     let (volume, container) = (&mount.name, &container.name);
     match failure {

@@ -1,14 +1,14 @@
-//! `fsGroup`: the group that a volume's files get, in which all processes of the pod are.
+//! `fsGroup`: the group of a volume's files, which all processes of the pod belong to.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
-/// What the group may do with files, as kubelet's masks.
+/// kubelet's permission masks for the group.
 const READ: u32 = 0o440;
 const WRITE: u32 = 0o660;
-/// Directories are searched, and what is made in them is of the group, too.
+/// Directories are searchable and setgid, so that new files inherit the group.
 const SEARCH: u32 = 0o2110;
 
 /// Group and modes of a volume's files. Without a group, modes are as given.
@@ -29,7 +29,7 @@ impl Ownership {
         Self { group, access: WRITE }
     }
 
-    /// The mode of a file that has this one without a group.
+    /// The mode of a file with the group's permissions added.
     pub(super) fn file(self, mode: u32) -> u32 {
         self.group.map_or(mode, |_| mode | self.access)
     }
@@ -43,7 +43,8 @@ impl Ownership {
         self.group.is_none_or(|group| meta.gid() == group)
     }
 
-    /// Gives a file its group and mode. Follows links: only for what the kubelet alone can replace.
+    /// Sets a file's group and mode. Follows links, so use it only on files that the kubelet alone
+    /// can replace.
     pub(super) fn give_file(self, path: &Path, mode: u32) -> io::Result<()> {
         self.give(path, self.file(mode))
     }

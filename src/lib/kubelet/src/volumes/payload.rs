@@ -1,4 +1,4 @@
-//! The files of a volume: of config maps, secrets, fields of the pod, or several of them.
+//! The files of a volume from config maps, secrets, the downward API, or a projection of several.
 
 use super::atomic::{VolumeFile, VolumeFiles, is_inside};
 use crate::environment;
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 use std::collections::BTreeMap;
 
 const DEFAULT_MODE: i32 = 0o644;
-/// Mode of a token's file in a pod with a group for its volumes.
+/// Mode of a token file in a pod with an fsGroup.
 const GROUP_TOKEN_MODE: u32 = 0o600;
 
 /// Mapping of keys to files.
@@ -20,7 +20,7 @@ struct KeySelection<'a> {
     is_optional: bool,
 }
 
-/// The files; `None`: the volume is a directory.
+/// The files; `None` for volumes that are plain directories.
 pub(super) async fn payload(
     objects: &dyn PodObjects,
     pod: &NodePod,
@@ -74,7 +74,7 @@ pub(super) async fn payload(
                 let name = pod.service_account().to_owned();
                 PodObjectError::Missing { kind: "serviceaccount", name }
             })?;
-            // Kubelet's: the group may read it, and no one else.
+            // As in kubelet, readable by the group only.
             let mode = pod.fs_group().map_or(permissions(mode), |_| GROUP_TOKEN_MODE);
             let file = VolumeFile { bytes: token.into_bytes(), mode };
             files.insert(checked(&source.path)?, file);
@@ -88,7 +88,7 @@ pub(super) async fn payload(
 }
 
 impl KeySelection<'_> {
-    /// All keys, or the chosen ones at their paths.
+    /// All keys, or the selected ones at their paths.
     fn files(&self, mut data: BTreeMap<String, Vec<u8>>) -> Result<VolumeFiles, PodObjectError> {
         let Some(items) = self.items.filter(|items| !items.is_empty()) else {
             let file =

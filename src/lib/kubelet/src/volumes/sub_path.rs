@@ -1,9 +1,9 @@
-//! A part of a volume for a container: `subPath`.
+//! `subPath`: mounts part of a volume into a container.
 //!
-//! Other containers of the pod may write to the volume, and put a link in place of any component at
-//! any time. So the kernel resolves the path once, beneath the volume's directory, and what it
-//! opened is bound by its descriptor to a place that only the kubelet can change. The runtime gets the
-//! path of that place: nothing is resolved after the check.
+//! Other containers of the pod may replace any path component with a link at any time. So the
+//! kernel resolves the path once, beneath the volume's directory, and the opened descriptor is
+//! bind-mounted to a target that only the kubelet can change. The runtime gets the path of that
+//! target: nothing is resolved after the check.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -13,15 +13,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-/// Resolutions of a path below which others rename.
+/// Max attempts to resolve a path with concurrent renames.
 const TRIES: usize = 100;
-/// In the pod's directory; below it `VOLUME/CONTAINER/INDEX`, as kubelet's.
+/// Directory of targets in the pod's directory, with entries `VOLUME/CONTAINER/INDEX` as in
+/// kubelet.
 const FOLDER: &str = "volume-subpaths";
 
 /// The step that failed.
 #[derive(Debug)]
 pub(super) enum SubPathFailure {
-    /// Making a directory that is missing.
+    /// Creating a missing directory.
     Create(io::Error),
     /// Resolving or mounting it.
     Prepare(io::Error),
@@ -32,8 +33,8 @@ pub(super) fn target(pod: &Path, volume: &str, container: &str, index: usize) ->
     pod.join(FOLDER).join(volume).join(container).join(index.to_string())
 }
 
-/// Binds a path of a volume to a target, instead of what was bound there before. What is missing
-/// becomes a directory with the mode of the volume's.
+/// Bind-mounts a path of a volume to a target, replacing a previous mount. Missing directories are
+/// created with the mode of the volume's.
 pub(super) fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<(), SubPathFailure> {
     let source = open(volume, sub_path)?;
     bind_opened(&source, target).map_err(SubPathFailure::Prepare)
@@ -53,12 +54,13 @@ fn open(volume: &Path, sub_path: &str) -> Result<OwnedFd, SubPathFailure> {
     resolved.map_err(|error| SubPathFailure::Prepare(error.into()))
 }
 
-/// Links are followed as long as they stay beneath: files of config maps are links.
+/// Opens a path beneath `root`, following links that stay beneath it: files of config maps are
+/// links.
 fn beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC;
     let mut opened = rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
-    // The kernel gives up when something was renamed meanwhile.
+    // The kernel fails when a component was renamed concurrently.
     for _ in 1..TRIES {
         match opened {
             Err(Errno::AGAIN) => {
@@ -86,7 +88,7 @@ fn make(root: &OwnedFd, path: &Path) -> io::Result<()> {
                 rustix::fs::mkdirat(&folder, part, mode)?;
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let made = rustix::fs::openat(&folder, part, flags, Mode::empty())?;
-                // The process' umask was applied.
+                // Undo the umask.
                 rustix::fs::fchmod(&made, mode)?;
                 made
             }
@@ -115,7 +117,7 @@ fn bind_opened(source: &OwnedFd, target: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(&tree, "", CWD, target, flags)?)
 }
 
-/// Unmounts what is bound to a target, and removes it. Running containers keep their mounts.
+/// Unmounts a target and removes it. Running containers keep their mounts.
 fn release(target: &Path) -> io::Result<()> {
     loop {
         match rustix::mount::unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -125,14 +127,14 @@ fn release(target: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // Neither goes deeper: were it still mounted, it would be the volume's content.
+    // Not recursive: if the target were still mounted, that would delete the volume's content.
     match fs::symlink_metadata(target)?.is_dir() {
         true => fs::remove_dir(target),
         false => fs::remove_file(target),
     }
 }
 
-/// Releases all targets of a pod, without which its directory must not be removed.
+/// Releases all targets of a pod. Required before removing its directory.
 pub(crate) fn release_all(pod: &Path) -> io::Result<()> {
     let all = pod.join(FOLDER);
     if !all.try_exists()? {

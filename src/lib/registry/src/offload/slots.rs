@@ -50,8 +50,8 @@ struct SlotState {
     /// Waiting callers, ordered by granted microseconds, then by the ticket of their first request;
     /// with their number.
     queue: BTreeSet<(u64, u64, u64)>,
-    /// Computations that gave way, with their callers. They go before all that have not begun: what
-    /// has begun holds memory.
+    /// Computations that gave way, with their callers. They precede all that have not started,
+    /// since started ones hold memory.
     resuming: VecDeque<(u64, oneshot::Sender<()>)>,
     /// Callers of long computations.
     long: HashMap<u64, LongCaller>,
@@ -105,7 +105,7 @@ pub(super) struct Slot {
     caller: u64,
     /// Processor time of the thread when it took the slot.
     since_micros: u64,
-    /// What the computation took in slots that it gave up.
+    /// Time spent in slots that the computation has given up.
     earlier_micros: u64,
     /// Another caller has it.
     is_passed_on: bool,
@@ -357,8 +357,9 @@ impl Slot {
         Took { micros, earlier_micros: self.earlier_micros }
     }
 
-    /// Gives way to a waiting caller of shorter computations, and blocks this thread until that one's
-    /// ends. Without a slot after `limit`: others may need what this computation holds.
+    /// Yields the slot to a waiting caller with shorter computations, and blocks this thread until
+    /// that one is done. Continues without a slot after `limit`, as others may need resources held
+    /// here.
     pub(super) fn give_way(mut self, limit: Duration) -> Option<Self> {
         let (slots, number) = (Arc::clone(&self.slots), self.caller);
         let took = self.took();

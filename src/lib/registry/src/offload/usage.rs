@@ -1,5 +1,5 @@
-//! Time that callers take of the workers. What a request costs is only estimated before it is
-//! computed; a caller whose computations took long continues in slots, while there are others.
+//! Worker time used by each caller. Costs are only estimated before a computation; a caller whose
+//! computations took long continues in slots while there are other callers.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;

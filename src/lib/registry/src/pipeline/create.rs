@@ -42,7 +42,7 @@ impl Registry {
         give_way();
         meta::drop_deletion(&mut object);
         meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
-        // Defaults before the name is generated: no manager owns what derives from that name.
+        // Default before the name is generated, so that no manager owns fields derived from it.
         op.definition().set_defaults(target.served.version, &mut object);
         if op.definition().policy.names_itself && target.subresource.is_empty() {
             name::fill(&mut object);

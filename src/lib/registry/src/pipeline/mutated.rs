@@ -1,4 +1,4 @@
-//! What mutating webhooks made of an object.
+//! Decodes objects changed by mutating webhooks.
 
 use super::write_op::{Draft, WriteOp, WriteVerb};
 use crate::catalog::{Catalog, ComputedResource};
@@ -96,7 +96,7 @@ impl WriteOp<'_> {
     }
 }
 
-/// Decodes what one of the mutating steps made of an object of this target.
+/// Decodes an object of this target that a mutating step changed.
 ///
 /// # Errors
 /// Why it is malformed.
@@ -116,7 +116,7 @@ pub fn decode_mutated(
 }
 
 impl Registry {
-    /// Decodes what webhooks made of an object.
+    /// Decodes an object changed by webhooks.
     pub(super) fn decode_mutated(
         &self,
         decoder: &ObjectDecoder,

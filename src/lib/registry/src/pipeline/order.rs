@@ -93,7 +93,7 @@ impl Registry {
             give_way();
             steps.complete(&mut draft, head)?;
             give_way();
-            // Not after this: others may change what the effects guard.
+            // Not later: other writers may change objects guarded by the effects.
             let effects = steps.validate(&draft)?;
             steps.propose(key, head, draft, effects)
         })
@@ -156,7 +156,7 @@ impl Registry {
     }
 
     /// Admission of an object that is not stored: of a computed resource, or the options of a
-    /// connection. `decode`: what webhooks made of it.
+    /// connection. `decode` decodes objects changed by webhooks.
     pub(super) async fn admit_unstored(
         &self,
         attributes: Attributes<'_>,

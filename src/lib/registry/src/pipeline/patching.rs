@@ -124,7 +124,7 @@ impl WriteOp<'_> {
 
     /// Applies a patch other than apply; the result need not be an object of the kind. Patches see
     /// the trace ids among the annotations, as in the GET that clients compute patches from.
-    /// [`keep_ids`] decides afterwards what becomes of them.
+    /// [`keep_ids`] restores them afterwards.
     fn changed<'b>(
         &'b self,
         live: &Document,

@@ -28,7 +28,7 @@ pub(super) enum Proposal<T> {
 }
 
 impl<T> Proposal<T> {
-    /// What to write, unless the request may not; `Err`: the result without a write.
+    /// The write, if the request is admitted; `Err`: the result without a write.
     fn admitted(self, context: &RequestContext) -> Result<Admitted<T>, Result<T, Failure>> {
         let (txn, need, reply) = match self {
             Self::Done(reply) => return Err(Ok(reply)),

@@ -562,8 +562,8 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Whether a native object in another version is what is stored, too: that version may lack
-    /// something, such as an order. An apply that changes nothing writes nothing all the same.
+    /// Whether a native object in another version also equals the stored one after conversion: that
+    /// version may lose information, such as an order. An apply without changes never writes.
     fn is_same_stored(&self, head: &Entry, object: &Document) -> bool {
         let Served { definition, version } = &self.target.served;
         if *version == definition.storage_version || definition.dialect.has_epochs() {

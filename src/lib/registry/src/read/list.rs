@@ -68,7 +68,7 @@ impl Registry {
         Ok(Listing { registry: self, prefix, selection, scope, caller: options.caller, start })
     }
 
-    /// Validates what a `deletecollection` selects.
+    /// Validates the selection of a `deletecollection`.
     ///
     /// # Errors
     /// 400 for a field that is not selectable, 422 for options that exclude each other.

@@ -2,7 +2,7 @@
 //! few seconds, but a client may take minutes for its pages. The snapshot of a list is therefore
 //! held from its first page to its last.
 //!
-//! Snapshots share all unchanged entries with the current state: holding one costs what was
+//! Snapshots share all unchanged entries with the current state: holding one costs the entries
 //! overwritten since, which the store counts.
 //!
 //! As with kube-apiserver, which compacts etcd, no list goes on forever: a page of a state that was
@@ -181,8 +181,8 @@ fn victim(held: &[HeldSnapshot]) -> usize {
     victim.map_or(0, |(at, _)| at)
 }
 
-/// Bytes that the snapshots of each resource keep from being freed, at most: what was overwritten
-/// since the earliest of them, or all that they have.
+/// Upper bound on bytes pinned by the snapshots of each resource: those overwritten since the
+/// earliest snapshot, or all in them.
 fn bytes(held: &[HeldSnapshot], store: &Store) -> HashMap<Prefix, u64> {
     let mut kept: HashMap<Prefix, (u64, u64)> = HashMap::new();
     for HeldSnapshot { prefix, snapshot, .. } in held {

@@ -60,8 +60,8 @@ impl Readers {
         Some(Arc::new(Reading { of: self.clone(), number }))
     }
 
-    /// Bytes that the responses keep from being freed, at most: per resource what was overwritten
-    /// since the earliest began, or all that they have.
+    /// Upper bound on bytes pinned by the responses: per resource those overwritten since the
+    /// earliest response began, or all in them.
     pub(crate) fn pinned_bytes(&self, store: &Store) -> u64 {
         let responses: Vec<(Mark, u64)> = self.lock().responses.values().cloned().collect();
         let mut pinned: HashMap<Prefix, (u64, u64)> = HashMap::new();

@@ -109,7 +109,7 @@ fn is_local(object: &Document) -> bool {
     object.get(&SERVICE).is_none_or(Value::is_null)
 }
 
-/// What this server serves itself is available at once.
+/// Local group versions are available immediately.
 fn local_condition(now: SystemTime) -> Value {
     json!({
         "type": "Available",

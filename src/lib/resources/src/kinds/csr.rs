@@ -81,7 +81,7 @@ pub(crate) fn body() -> KindBody {
         },
         selectable: &["spec.signerName"],
         storage: Some("certificatesigningrequests"),
-        // `prepare` sets what a client may not.
+        // `prepare` sets the fields that clients cannot.
         policy: Policy {
             untabled_subresources: &["approval"],
             keeps_reset_on_create: true,

@@ -1,4 +1,4 @@
-//! Feature: what a feature of the cluster should be, what it is, and what uses it (KEP-3920).
+//! Feature: desired and current state of a cluster feature, and its users (KEP-3920).
 //!
 //! Users set `spec.desired` of dynamic features; components add to `status.uses` by the subresource
 //! of that name; the rest of the status is the server's.
@@ -127,8 +127,8 @@ fn is_enabled(reported: &Value) -> Option<bool> {
     reported.get("enabled").and_then(Value::as_bool)
 }
 
-/// Appends what is not there yet: components that agree with others cause no writes, and none can
-/// remove what another has reported. Reporter and time are the request's.
+/// Appends missing reports: components that agree with others cause no writes, and none can remove
+/// another's report. Reporter and time are the request's.
 fn add_uses(change: &Change<'_>, reported: &[Value], object: &mut Document) {
     let mut uses = object.list(&USES).to_vec();
     for one in reported.iter().take(MAX_USES) {

@@ -1,4 +1,4 @@
-//! What FlowSchemas and PriorityLevelConfigurations have in common.
+//! Common code of FlowSchemas and PriorityLevelConfigurations.
 
 use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, json};

@@ -43,7 +43,8 @@ pub(crate) fn body() -> KindBody {
 #[derive(Debug)]
 struct Lease;
 
-/// What API servers say of their features in their identity Leases: a transition relies on it.
+/// Annotations with the features of API servers in their identity Leases, on which transitions
+/// rely.
 const OF_SERVERS: [&str; 2] = ["features.k8s.io/gates", "features.k8s.io/observed"];
 /// The user of the server's own loops.
 const SERVER: &str = "system:apiserver";

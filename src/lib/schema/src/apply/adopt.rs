@@ -30,7 +30,7 @@ pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Op
     Some(allowed)
 }
 
-/// Updates an existing annotation to what was applied.
+/// Updates an existing last-applied annotation.
 pub(super) fn refresh(object: &mut Document, applied: &Document, skip: &Skip<'_>) {
     if object.annotation(ANNOTATION).is_none() {
         return;

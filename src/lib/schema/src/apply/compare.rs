@@ -95,7 +95,7 @@ fn values(
         (left, right) if left == right || !known(old) || !known(new) => {
             branch(schema, old, new, skip, depth)
         }
-        // A free-form value changed its type: the field is modified, and what was below a map is
+        // A free-form value changed its type: the field is modified, and entries below a map are
         // added or removed.
         (left, _) => {
             let mut change = branch(schema, old, new, skip, depth);
@@ -168,7 +168,7 @@ fn same_numerically(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// A field's value or what stands for it when absent.
+/// A field's value, or its stand-in when absent.
 fn field_of<'a>(schema: Option<&Schema>, map: &'a Map, name: &str) -> Option<&'a Value> {
     map.get(name).or_else(|| schema?.properties.get(name)?.absent())
 }

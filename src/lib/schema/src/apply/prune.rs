@@ -7,11 +7,11 @@ use super::skip::Skip;
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 
-/// Prunes the merged object: `last` is what the manager applied before, `managed` what all managers
-/// own now, this one's new set included.
+/// Prunes the merged object. `last` is the manager's previous set, `managed` the union of all
+/// current sets, including its new one.
 ///
-/// Three steps, as in kube-apiserver: remove all of `last`, add back what anyone owns, add back
-/// what was not in `last`.
+/// Three steps, as in kube-apiserver: remove all of `last`, add back owned fields, add back fields
+/// that were not in `last`.
 pub(super) fn prune(schema: &Schema, merged: &mut Map, last: &Fields, managed: &Fields) {
     let nothing = Skip::default();
     let last = with_named(Some(schema), last);

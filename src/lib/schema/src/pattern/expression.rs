@@ -29,7 +29,7 @@ const STATE_BYTES: usize = 32;
 /// Max steps of an automaton, which cannot be interrupted: some 20 ms if none of its states is
 /// met twice.
 const AUTOMATON_STEPS: usize = 4 << 20;
-/// Room of an expression that is charged to nobody.
+/// Default size budget of an expression.
 const ROOM: usize = 16 << 20;
 
 /// A compiled regular expression.
@@ -98,7 +98,7 @@ pub fn compile_within(text: &str, room: &mut usize) -> Result<Expression, String
 }
 
 impl Expression {
-    /// Whether it matches anywhere in a text. Charges what takes long to `steps`.
+    /// Whether it matches anywhere in a text. Charges long searches to `steps`.
     ///
     /// # Errors
     /// The steps are used up.

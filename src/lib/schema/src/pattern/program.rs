@@ -112,7 +112,7 @@ impl PatternProgram {
                     search.pay(steps)?;
                     return Ok(found);
                 }
-                // What follows is preferred less.
+                // Lower-priority alternatives follow.
                 break;
             }
             search.pay(steps)?;
@@ -272,7 +272,7 @@ impl PatternCompiler {
     }
 
     fn expression(&mut self, hir: &Hir) -> Result<(), PatternProgramError> {
-        // Also what emits nothing takes time.
+        // Empty matches take time, too.
         self.charge(1)?;
         match hir.kind() {
             HirKind::Empty => Ok(()),

@@ -73,7 +73,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it matches anywhere in a text. Charges what takes long to `steps`.
+    /// Whether it matches anywhere in a text. Charges long searches to `steps`.
     ///
     /// # Errors
     /// The steps are used up.

@@ -68,7 +68,7 @@ fn value(
         _ if value.is_null() => Ok(()),
         Kind::Any => types::check_at(schema, value),
         Kind::IntOrString if is_quantity(schema) => {
-            // What was merged is written again before its decoder reads it.
+            // kube-apiserver encodes a merged object before decoding it.
             if let Value::Number(number) = value {
                 number.forget_text();
             }

@@ -14,8 +14,8 @@ use ferrokube_apimachinery::quantity::Quantity;
 /// and lists. Unknown fields pass, too (see [`prune`](super::prune())).
 ///
 /// # Errors
-/// The decoder's message, as the body of a 400. Quotes only times and numbers, never what may be a
-/// secret.
+/// The decoder's message, as the body of a 400. Quotes only times and numbers, never possible
+/// secrets.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler: stored as v2; v1 keeps what it lacks in annotations.
+//! HorizontalPodAutoscaler: stored as v2; v1 has the fields that it lacks in annotations.
 
 mod convert;
 
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub(crate) struct Autoscaler;
 
-/// Metrics shown.
+/// Max metrics shown in a cell.
 const SHOWN: usize = 2;
 const UNKNOWN: &str = "<unknown>";
 

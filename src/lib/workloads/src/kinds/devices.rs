@@ -16,7 +16,7 @@ use ferrokube_resource::Change;
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-/// Requests of a claim, and the subrequests of each: what its other parts refer to.
+/// Names of a claim's requests and their subrequests, to which other fields refer.
 struct RequestNames<'a>(HashMap<&'a str, HashSet<&'a str>>);
 
 impl<'a> RequestNames<'a> {
@@ -63,7 +63,7 @@ impl<'a> RequestNames<'a> {
     }
 }
 
-/// What a claim asks for.
+/// Validates a claim's spec.
 fn check_claim(devices: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let names = RequestNames::of(devices);
     for list in ["constraints", "config"] {
@@ -71,7 +71,7 @@ fn check_claim(devices: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// What a claim got.
+/// Validates a claim's allocation.
 fn check_allocation(devices: &Value, got: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let names = RequestNames::of(devices);
     let results = path.field("results");
@@ -97,7 +97,7 @@ impl KindCode for ResourceClaim {
         }
     }
 
-    /// What cannot change is only compared.
+    /// Immutable fields are only compared.
     fn validated(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         const GOT: [&str; 2] = ["status", "allocation"];
         let old = change.old?;
@@ -158,7 +158,7 @@ fn is_allocated(claim: &Document) -> bool {
     claim.get(&["status", "allocation"]).is_some_and(|got| !got.is_null())
 }
 
-/// A part that never changes.
+/// Rejects a change of an immutable field.
 fn fixed(old: &Document, object: &Document, path: &[&str], errors: &mut FieldErrors) {
     let (before, after) = (old.get(path), object.get(path));
     if !same(before, after) {
@@ -188,7 +188,7 @@ impl KindCode for ResourceClaimTemplate {
 pub(crate) struct ResourceSlice;
 
 impl KindCode for ResourceSlice {
-    /// A taint without a time is a new one, also of a slice that had one with a time.
+    /// Sets the time of taints without one, even if the stored slice had one.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         let Some(spec) = object.get_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
         let now = ferrokube_apimachinery::time::rfc3339_seconds(change.now);

@@ -12,10 +12,10 @@ use ferrokube_resource::Change;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-/// Shown of a long list.
+/// Max addresses shown in a cell.
 const SHOWN: usize = 3;
 
-/// Endpoints: the deprecated form, in one object.
+/// Endpoints: deprecated; all addresses in one object.
 #[derive(Debug)]
 pub(crate) struct Endpoints;
 
@@ -45,12 +45,12 @@ impl KindCode for Endpoints {
     }
 }
 
-/// EndpointSlice: a part of them.
+/// EndpointSlice: part of a service's endpoints.
 #[derive(Debug)]
 pub(crate) struct EndpointSlice;
 
 impl KindCode for EndpointSlice {
-    /// The deprecated topology cannot be set. A change of labels counts as a generation, too.
+    /// The deprecated topology cannot be set. Label changes increment the generation, too.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         let Some(old) = change.old else {
             return podspec::each(object.fields_mut(), "endpoints", |endpoint| {
@@ -128,7 +128,7 @@ fn shortened(all: &[String]) -> String {
     cell(&all[..all.len().min(SHOWN)], all.len())
 }
 
-/// The first of `count` texts.
+/// Formats the first texts of `count`.
 fn cell(shown: &[String], count: usize) -> String {
     let text = shown.join(",");
     if count > SHOWN { format!("{text} + {} more...", count - SHOWN) } else { text }

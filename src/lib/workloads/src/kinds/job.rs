@@ -116,7 +116,7 @@ impl KindCode for Job {
     }
 }
 
-/// A job has the labels of its template, by default: also those that were generated.
+/// Defaults a job's labels to those of its template, including generated ones.
 fn own_labels(object: &mut Document) {
     let own = object.get(&["metadata", "labels"]).and_then(Value::as_object);
     let labels = object.get(&["spec", "template", "metadata", "labels"]).cloned();
@@ -127,7 +127,7 @@ fn own_labels(object: &mut Document) {
     }
 }
 
-/// What holds for new jobs and for updated ones.
+/// Validation common to creates and updates.
 fn checked(object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let (spec, path) = (root.field("spec"), root.field("spec.template"));
@@ -154,7 +154,7 @@ fn checked(object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// Labels that the server generates may not be others'.
+/// Generated labels must match the job.
 fn generated(object: &Document, errors: &mut FieldErrors) {
     let manual = object.get(&["spec", "manualSelector"]).and_then(Value::as_bool) == Some(true);
     let root = FieldPath::Root;
@@ -183,7 +183,7 @@ fn generated(object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// What an update may not change.
+/// Rejects changes of immutable fields.
 fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
     const FIXED: [&str; 7] = [
         "selector",
@@ -224,7 +224,7 @@ fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// A template without what may change while the job is suspended.
+/// A template without the fields that may change while the job is suspended.
 fn unscheduled(mut template: Value) -> Value {
     if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
         for field in ["nodeSelector", "tolerations", "schedulingGates"] {
@@ -317,7 +317,7 @@ fn duration(job: &Value, _now: SystemTime) -> CellValue {
     }
 }
 
-/// CronJob: starts jobs by a schedule.
+/// CronJob: creates jobs on a schedule.
 #[derive(Debug)]
 pub(crate) struct CronJob;
 

@@ -1,4 +1,4 @@
-//! LimitRange: defaults and bounds of a namespace's objects.
+//! LimitRange: default and allowed resource amounts in a namespace.
 
 use crate::cells::list_at;
 use crate::checks::{FieldErrors, text};
@@ -59,14 +59,14 @@ fn is_above(one: &Quantity, other: &Quantity) -> bool {
     !difference.is_negative() && !difference.is_zero()
 }
 
-/// Two amounts of a resource that must be in order.
+/// Two amounts of a resource of which one must not exceed the other.
 struct Order {
-    /// The field with the lower one.
+    /// The field with the lower amount.
     low: &'static str,
     high: &'static str,
     /// The field of the error.
     place: &'static str,
-    /// The field whose amount the error shows.
+    /// The field whose amount is shown in the error.
     shown: &'static str,
     /// `low` in the message.
     low_name: &'static str,
@@ -74,7 +74,7 @@ struct Order {
 }
 
 impl Order {
-    /// With the lower one as the field of the error, and the names of the fields in the message.
+    /// An order whose errors are at the lower field, with the fields' own names in the message.
     const fn of(low: &'static str, high: &'static str) -> Self {
         Self { low, high, place: low, shown: low, low_name: low, high_name: high }
     }
@@ -98,7 +98,7 @@ const ORDERS: [Order; 6] = [
     Order { shown: "max", ..Order::of("default", "max") },
 ];
 
-/// The bounds of each resource must be in order.
+/// Checks the order of each resource's bounds.
 fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     const ALL: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let kind = text(item, "type");

@@ -12,7 +12,7 @@ use ferrokube_resource::Change;
 use std::time::SystemTime;
 
 const DEFAULT_CLASS: [&str; 1] = ["ingressclass.kubernetes.io/is-default-class"];
-/// Shown of a long list.
+/// Max entries shown in a cell.
 const SHOWN: usize = 3;
 
 /// Ingress: HTTP routes to services.
@@ -132,7 +132,7 @@ impl KindCode for IpAddress {
     }
 }
 
-/// NetworkPolicy: which traffic pods may have.
+/// NetworkPolicy: the traffic allowed to and from pods.
 #[derive(Debug)]
 pub(crate) struct NetworkPolicy;
 

@@ -104,7 +104,7 @@ impl KindCode for NodeKind {
     }
 }
 
-/// The rows about taints once more.
+/// Repeats the taint rules of the table, as kube-apiserver does.
 fn taint_rules(node: &Document, errors: &mut FieldErrors) {
     let (root, rules) = (FieldPath::Root, types::of("core.v1.Taint"));
     let path = root.field("metadata.taints");
@@ -136,7 +136,7 @@ fn taints(node: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// At most one range of each family, which stay once they are set.
+/// At most one pod CIDR per family; immutable once set.
 fn pod_ranges(change: &Change<'_>, node: &Document, errors: &mut FieldErrors) {
     let ranges = |node: &Document| node.list(&["spec", "podCIDRs"]).to_vec();
     let root = FieldPath::Root;
@@ -168,7 +168,7 @@ fn pod_ranges(change: &Change<'_>, node: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// Declared features have paths of names, and are sorted.
+/// Declared features must be valid names, and sorted.
 fn features(node: &Document, errors: &mut FieldErrors) {
     const MAX_BYTES: usize = 253;
     let all = node.list(&["status", "declaredFeatures"]);
@@ -260,7 +260,7 @@ fn kernel(node: &Value) -> String {
     }
 }
 
-/// RuntimeClass: how containers are run, and what that costs.
+/// RuntimeClass: a container runtime configuration and its overhead.
 #[derive(Debug)]
 pub(crate) struct RuntimeClass;
 
@@ -284,7 +284,7 @@ impl KindCode for RuntimeClass {
     }
 }
 
-/// ComponentStatus: deprecated, and only read.
+/// ComponentStatus: deprecated and read-only.
 #[derive(Debug)]
 pub(crate) struct ComponentStatus;
 

@@ -117,7 +117,7 @@ impl KindCode for Pod {
         cells::completion(object)
     }
 
-    /// None without a node or when it has ended: it is removed at once.
+    /// 0 for an unscheduled or terminated pod, which is removed immediately.
     fn grace_seconds(&self, object: &Document, asked: Option<i64>) -> Option<i64> {
         let own = || object.get(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64);
         let phase = object.str(&["status", "phase"]).unwrap_or_default();
@@ -144,7 +144,7 @@ impl KindCode for Pod {
     }
 }
 
-/// The stored object with only this field as given.
+/// Reverts all but one field to the stored object.
 fn keep_but(old: &Document, object: &mut Document, path: &[&str]) {
     let given = object.get(path).cloned();
     let revision = object.get(&["metadata", "resourceVersion"]).cloned();
@@ -165,8 +165,8 @@ fn keep_but(old: &Document, object: &mut Document, path: &[&str]) {
     *object = kept;
 }
 
-/// The stored spec with only the resources of the pod and of its containers as given. Other
-/// containers than the stored ones stay as they are given: validation refuses them.
+/// The stored spec with only the resources of pod and containers replaced. Unknown containers are
+/// kept, for validation to reject.
 fn resized(old: &Document, object: &Document) -> Value {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
     let given = object.get(SPEC).cloned().unwrap_or_default();
@@ -192,7 +192,7 @@ fn resized(old: &Document, object: &Document) -> Value {
     spec
 }
 
-/// Sets a field as it is in another object, or removes it.
+/// Copies a field from another object, or removes it if absent there.
 fn take(fields: &mut Map, from: &Value, field: &str) {
     match from.get(field) {
         Some(value) => _ = fields.insert(field, value.clone()),

@@ -1,4 +1,4 @@
-//! Pod specs: of pods and of all templates.
+//! Pod specs, in pods and templates.
 
 pub(crate) mod annotations;
 mod platform;
@@ -11,7 +11,7 @@ use crate::cells::list_at;
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 
-/// Fields of a volume that are no source.
+/// The only field of a volume that is not a source.
 const VOLUME_NAME: &str = "name";
 
 /// Defaults that depend on other fields.
@@ -51,7 +51,7 @@ pub(crate) fn default(spec: &mut Value) {
     }
 }
 
-/// Objects in a list.
+/// Edits each object in a list.
 pub(crate) fn each(spec: &mut Map, list: &str, edit: impl Fn(&mut Map)) {
     if let Some(Value::Array(items)) = spec.get_mut(list) {
         items.iter_mut().filter_map(Value::as_object_mut).for_each(edit);
@@ -69,7 +69,7 @@ fn pull_policy(image: &str) -> &'static str {
     if is_image(image) && tag(image) == "latest" { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether a text is the name of an image: a lower-case path, after a host at most.
+/// Whether a text is an image name: a lower-case path, optionally after a host.
 fn is_image(text: &str) -> bool {
     const MAX_TAG: usize = 128;
     const MAX_PATH: usize = 255;
@@ -119,7 +119,7 @@ fn is_image(text: &str) -> bool {
         && digest.is_none_or(|digest| digest.contains(':'))
 }
 
-/// The tag of an image; without one and without a digest `latest`.
+/// The tag of an image; `latest` if it has neither tag nor digest.
 fn tag(image: &str) -> &str {
     let (name, digest) = image.split_once('@').map_or((image, ""), |(name, digest)| (name, digest));
     let last = name.rfind('/').map_or(0, |at| at + 1);
@@ -130,14 +130,14 @@ fn tag(image: &str) -> &str {
     }
 }
 
-/// Containers of all sorts that a spec has, with the names of their lists.
+/// All containers of a spec, with the names of their lists.
 pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     ["containers", "initContainers", "ephemeralContainers"].into_iter().flat_map(move |list| {
         list_at(spec, &[list]).iter().enumerate().map(move |(at, container)| (list, at, container))
     })
 }
 
-/// Whether an init container keeps running next to the others.
+/// Whether an init container keeps running alongside the main containers.
 pub(crate) fn is_sidecar(container: &Value) -> bool {
     text(container, "restartPolicy") == "Always"
 }

@@ -1,4 +1,4 @@
-//! PriorityClass: its generation is set, and never counted.
+//! PriorityClass: its generation is set once, and never incremented.
 
 use crate::checks::FieldErrors;
 use crate::hooks::KindCode;

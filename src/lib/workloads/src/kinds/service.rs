@@ -1,4 +1,4 @@
-//! Service: a stable address of pods.
+//! Service: a stable address for a set of pods.
 
 mod addresses;
 
@@ -34,7 +34,7 @@ impl KindCode for Service {
         }
     }
 
-    /// Without an allocator: what follows from the fields that were given.
+    /// Derives fields from those given. There is no allocator of addresses or ports.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         if change.subresource.is_empty() {
             if let Some(old) = change.old {
@@ -85,10 +85,10 @@ const SOURCES_NOTE: &str = "service.beta.kubernetes.io/load-balancer-source-rang
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const MODE: &str = "service.kubernetes.io/topology-mode";
 
-/// Ports of nodes that services may have.
+/// kube-apiserver's default range.
 const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
 
-/// Drops what the new type does not use, unless it was changed, too.
+/// Drops fields unused by the new type, unless they were changed as well.
 fn drop_unused(old: &Document, object: &mut Document) {
     let kind = |object: &Document| object.str(&["spec", "type"]).unwrap_or_default().to_owned();
     let (before, after) = (kind(old), kind(object));
@@ -175,7 +175,7 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
     }
 }
 
-/// The first port that cannot be allocated, which nobody sees as long as something else is wrong.
+/// The first port that cannot be allocated; reported only if there are no other errors.
 fn allocated(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
     const RANGE: &str =
         "provided port is not in the valid range. The range of valid ports is 30000-32767";
@@ -195,7 +195,7 @@ fn allocated(old: Option<&Document>, object: &Document, errors: &mut FieldErrors
     }
 }
 
-/// Access from outside: names, sources, hints of topology.
+/// Rules for external access: external names, source ranges, topology hints.
 fn exposure(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let (spec, annotations) = (root.field("spec"), root.field("metadata.annotations"));
@@ -262,7 +262,7 @@ fn needs_node_ports(object: &Document) -> bool {
     object.str(&["spec", "type"]) == Some("NodePort") || is_balanced(object) && allocates
 }
 
-/// Ports that an update does not give stay.
+/// Keeps node ports that an update omits.
 fn keep_ports(old: &Document, object: &mut Document) {
     if needs_health_check(old)
         && needs_health_check(object)

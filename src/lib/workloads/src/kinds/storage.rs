@@ -38,12 +38,12 @@ impl KindCode for StorageClass {
     }
 }
 
-/// CSINode: the drivers of a node, and what they call it.
+/// CSINode: the drivers on a node, and their ids for it.
 #[derive(Debug)]
 pub(crate) struct CsiNode;
 
 impl KindCode for CsiNode {
-    /// Only what a driver may allocate changes.
+    /// Only the allocatable volumes of a driver may change.
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         let Some(old) = change.old else { return };
         let fixed = |driver: &Value| {

@@ -1,4 +1,4 @@
-//! Kinds with a pod template and nothing else of their own: what differs is where it is.
+//! Kinds with a pod template.
 
 use crate::cells::{self, CellValue, at, int_at};
 use crate::checks::{FieldErrors, given, text};
@@ -23,9 +23,9 @@ pub(crate) struct Templated {
     pub(crate) template: &'static [&'static str],
 }
 
-/// Controllers that have it in their spec.
+/// Controllers with the template in their spec.
 pub(crate) const CONTROLLER: Templated = Templated { template: &["spec", "template"] };
-/// A template of its own.
+/// PodTemplate: the object is the template.
 pub(crate) const TEMPLATE: Templated = Templated { template: &["template"] };
 
 impl Templated {
@@ -40,7 +40,7 @@ impl KindCode for Templated {
         podspec::default_at(object, &self.spec());
     }
 
-    /// Where the selector is malformed, the template is not looked at.
+    /// With a malformed selector, the template is not validated.
     fn validated(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         let selector = object.get(&["spec", "selector"]).filter(|value| !value.is_null())?;
         if !change.subresource.is_empty() || is_selector(selector) {
@@ -98,7 +98,7 @@ fn is_selector(selector: &Value) -> bool {
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 
-/// The template of a controller, whose pods run until it deletes them.
+/// Validates the template of a controller whose pods must restart always.
 fn controlled(object: &Document, template: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let labels = template_labels(template);
     let labels_path = path.field("metadata.labels");
@@ -127,7 +127,7 @@ fn controlled(object: &Document, template: &Value, path: FieldPath<'_>, errors: 
     }
 }
 
-/// StatefulSet: pods with names and volumes of their own.
+/// StatefulSet: pods with stable names and volumes.
 #[derive(Debug)]
 pub(crate) struct StatefulSet;
 
@@ -147,7 +147,7 @@ fn default_max_unavailable(object: &mut Document) {
     }
 }
 
-/// What its controller overwrites.
+/// Fields of the template that its controller overwrites.
 const OVERWRITTEN: [[&str; 4]; 2] =
     [["spec", "template", "spec", "subdomain"], ["spec", "template", "spec", "hostname"]];
 
@@ -219,8 +219,8 @@ impl KindCode for StatefulSet {
 }
 
 impl StatefulSet {
-    /// With a volume for each claim, and without what the controller overwrites. What cannot change
-    /// is validated once.
+    /// The object with a volume per claim template, and without the fields that the controller
+    /// overwrites. Immutable fields are validated on create only.
     fn as_run(&self, change: &Change<'_>, object: &Document) -> Option<Document> {
         const VOLUMES: [&str; 4] = ["spec", "template", "spec", "volumes"];
         let is_overwritten = |path: &[&str; 4]| object.get(path).is_some();
@@ -248,7 +248,7 @@ impl StatefulSet {
     }
 }
 
-/// Claims become volumes of their names, instead of those of the template.
+/// Claim templates replace volumes with the same name.
 fn with_claims(claims: &[Value], volumes: &[Value]) -> Vec<Value> {
     let mut names = HashSet::new();
     let mut all: Vec<Value> = claims
@@ -262,7 +262,7 @@ fn with_claims(claims: &[Value], volumes: &[Value]) -> Vec<Value> {
     all
 }
 
-/// Cells that show templates and selectors.
+/// Cells with the template's containers, images and selector.
 pub(crate) fn cell(word: &str, object: &Value, template: &[&str]) -> CellValue {
     let template = at(object, template);
     let spec = template.and_then(|template| template.get("spec"));
@@ -283,7 +283,8 @@ pub(crate) fn cell(word: &str, object: &Value, template: &[&str]) -> CellValue {
     })
 }
 
-/// ReplicationController: its selector is a plain map and, like its labels, that of its template.
+/// ReplicationController: its selector is a plain map and, like its labels, defaults to the
+/// template's labels.
 #[derive(Debug)]
 pub(crate) struct ReplicationController;
 
@@ -319,17 +320,17 @@ impl KindCode for ReplicationController {
     }
 }
 
-/// DaemonSet: counts the generations of its template.
+/// DaemonSet: tracks the generation of its template.
 #[derive(Debug)]
 pub(crate) struct DaemonSet;
 
 /// Annotation with the generation of the template, which the internal type has as a field.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Annotation with the revision to return to, likewise.
+/// Annotation with the revision to roll back to, likewise.
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";
 
-/// Why an annotation is no number, in the words of Go's parser.
+/// The error of Go's parser for an annotation that is not a number.
 fn malformed(annotation: Option<&str>) -> Option<String> {
     let text = annotation?;
     let why = match text.parse::<i64>().err()?.kind() {

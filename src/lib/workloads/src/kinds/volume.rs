@@ -24,12 +24,12 @@ const SHARED_FIELDS: [&str; 9] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
-/// The deprecated place of a class's name.
+/// The deprecated annotation for the class name.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const ATTRIBUTES_CLASS: &[&str] = &["spec", "volumeAttributesClassName"];
 const EXPAND_SECRET: &[&str] = &["spec", "csi", "controllerExpandSecretRef"];
 
-/// PersistentVolume: storage that exists.
+/// PersistentVolume: a piece of provisioned storage.
 #[derive(Debug)]
 pub(crate) struct PersistentVolume;
 
@@ -181,7 +181,7 @@ impl KindCode for VolumeClaim {
     }
 }
 
-/// What an update of a claim's spec may change.
+/// Rejects changes of immutable fields of a claim's spec.
 fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
     let root = FieldPath::Root;
     let spec = root.field("spec");
@@ -244,7 +244,7 @@ fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// A request may be taken back, but not below what there is already.
+/// A failed expansion may be reduced, but not below the current capacity.
 fn shrunk(old: &Document, object: &Document, errors: &mut FieldErrors) {
     let amount = |object: &Document, path: &[&str]| {
         let given = object.get(path).and_then(|value| Quantity::from_value(value).ok());
@@ -263,7 +263,7 @@ fn at_given<'a>(object: &'a Document, path: &[&str]) -> Option<&'a Value> {
     object.get(path).filter(|value| !value.is_null())
 }
 
-/// What is allocated to a claim: storage alone, and how its resize goes.
+/// Checks the allocated resources (only storage) and the resize status of a claim.
 fn allocated(object: &Document, errors: &mut FieldErrors) {
     const STATES: [&str; 5] = [
         "ControllerResizeInProgress",

@@ -33,7 +33,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// A range of addresses strictly within another.
+/// A CIDR strictly within another one.
 fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let outer = it.object.get(it.rule.argument).and_then(Value::as_str).unwrap_or_default();
     let (Some(inner), Some(outer)) = (checks::parse_cidr(it.text()), checks::parse_cidr(outer))
@@ -54,7 +54,7 @@ fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// An address that may be another machine's.
+/// An address that can belong to another machine.
 fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let Ok(address) = it.text().parse::<IpAddr>() else {
         if it.rule.argument == "parsed" {
@@ -65,7 +65,7 @@ fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
     special_ranges(it.text(), address, it.path, errors);
 }
 
-/// An address that is not another machine's.
+/// Rejects addresses in special ranges, which cannot belong to another machine.
 pub(crate) fn special_ranges(
     text: &str,
     address: IpAddr,
@@ -96,7 +96,7 @@ pub(crate) fn special_ranges(
     }
 }
 
-/// The last of a range of ports.
+/// The end of a port range.
 fn end_port(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let Some(last) = it.value.and_then(Value::as_i64) else { return };
     match it.object.get("port") {

@@ -1,4 +1,4 @@
-//! Rules about objects that choose one of several fields.
+//! Rules for unions: objects that set one of several fields.
 
 use super::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
@@ -38,7 +38,7 @@ const VOLUMES: [(&str, &str); 30] = [
     ("ephemeral", "ephemeral"),
     ("image", "image"),
 ];
-/// A source of persistent volumes that may be given with others, by oversight.
+/// A source of persistent volumes that kube-apiserver accidentally allows alongside others.
 const BESIDES: &str = "flexVolume";
 /// Sources of persistent volumes, likewise.
 const PERSISTENT: [(&str, &str); 22] = [
@@ -121,7 +121,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// Fields of which none is looked into if several are given.
+/// Fields that are validated only if no other of them is given.
 pub(super) fn exclusive(word: &str, argument: &'static str) -> Vec<&'static str> {
     match word {
         "noneofmany" => argument.split(',').collect(),
@@ -130,7 +130,7 @@ pub(super) fn exclusive(word: &str, argument: &'static str) -> Vec<&'static str>
     }
 }
 
-/// Fields of which only the first that is set counts.
+/// Fields of which only the first one set counts.
 pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
     match word {
         "handler" | "firstof" => argument.split(',').collect(),
@@ -141,7 +141,7 @@ pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
     }
 }
 
-/// Fields of those that are looked into whichever is first.
+/// Fields among these that are validated regardless of the choice.
 pub(super) fn besides(word: &str) -> Vec<&'static str> {
     if word == "pvsource" { vec![BESIDES] } else { Vec::new() }
 }
@@ -150,7 +150,7 @@ fn has(object: &Map, field: &str) -> bool {
     object.get(field).is_some_and(|value| !value.is_null())
 }
 
-/// The first is accepted, others are forbidden, and none is not enough.
+/// Accepts the first one set, forbids further ones, and requires one.
 fn one_of(
     it: &RuledField<'_>,
     given: impl Iterator<Item = (&'static str, &'static str)>,

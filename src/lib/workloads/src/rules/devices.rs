@@ -45,7 +45,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// The name of an attribute or a capacity of devices: an identifier, perhaps in a domain.
+/// The name of a device attribute or capacity: an identifier, optionally with a domain.
 pub(crate) fn device_name(
     text: &str,
     needs_domain: bool,
@@ -86,7 +86,7 @@ pub(crate) fn device_name(
     }
 }
 
-/// Three numbers, and perhaps words of a pre-release and of a build.
+/// Whether a text is a semantic version.
 fn is_semver(text: &str) -> bool {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, end)| (rest, Some(end)));
     let (core, pre) = rest.split_once('-').map_or((rest, None), |(core, end)| (core, Some(end)));

@@ -214,7 +214,7 @@ fn exit_codes(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// An amount of storage, and nothing else.
+/// An amount of storage, the only allowed resource.
 fn storage_capacity(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let none = Map::new();
     let amounts = it.value.and_then(Value::as_object).unwrap_or(&none);

@@ -1,5 +1,5 @@
-//! Rules about references to fields, and about texts in the forms of other systems: initiators of
-//! iSCSI, kernel parameters, users of Windows.
+//! Rules for field references, and for formats of other systems: iSCSI initiators, sysctls, Windows
+//! users.
 
 use super::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, text};
@@ -8,7 +8,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
 
-/// Fields of pods that others may refer to.
+/// Fields of pods available to the downward API.
 const POD_FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -89,7 +89,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// The path before a subscript such as `['x']`, and what is in it.
+/// Splits a path with a subscript such as `['x']` into path and subscript.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['").filter(|(path, _)| !path.is_empty())
 }
@@ -138,7 +138,7 @@ fn listed_at(it: &RuledField<'_>, path: &str, errors: &mut FieldErrors) {
     errors.push(|| FieldError::not_supported(it.path.field("fieldPath"), path, it.names()));
 }
 
-/// A reference to an amount of a container; in volumes it names the container.
+/// A reference to a container's resources; in volumes it must name the container.
 fn resource_field(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let Some(reference) = it.value.filter(|value| value.is_object()) else { return };
     let resource = text(reference, "resource");
@@ -169,12 +169,12 @@ fn resource_field(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// A path below a directory, not among the names that volumes reserve.
+/// A relative path that avoids the names reserved in volumes.
 fn local_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
     checks::local_path(it.text(), it.path, errors);
 }
 
-/// A name of iSCSI in one of its three forms.
+/// An iSCSI name in one of its three formats.
 fn initiator(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let text = it.text();
     if it.set().is_none() {
@@ -237,7 +237,7 @@ fn sysctl(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Domains that a resolver tries; underscores are permitted.
+/// DNS search domains; underscores are permitted.
 fn searches(it: &RuledField<'_>, errors: &mut FieldErrors) {
     const MOST: usize = 32;
     const MAX_BYTES: usize = 2048;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 const MACROS: [&str; 8] =
     ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly", "@every"];
-/// Areas of time zones, and zones without an area.
+/// Time zone areas, and zones without an area.
 const ZONES: [&str; 21] = [
     "Africa/",
     "America/",

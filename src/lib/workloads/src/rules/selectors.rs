@@ -1,4 +1,4 @@
-//! Rules about what selects nodes and pods.
+//! Rules for node and pod selectors.
 
 use super::{CheckFn, RuledField};
 use crate::checks::{FieldErrors, given, items, text};
@@ -107,7 +107,7 @@ fn field(requirement: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Keys whose values pods share with, or do not share with, the one that is scheduled.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`.
 fn label_keys(it: &RuledField<'_>, errors: &mut FieldErrors) {
     const BOTH: &str = "exists in both matchLabelKeys and labelSelector";
     let object = Value::Object(it.object.clone());
@@ -147,8 +147,7 @@ fn label_keys(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Terms differ. kube-apiserver compares each with as many empty ones as there are terms, too, so
-/// that none may be empty.
+/// Terms must be unique. kube-apiserver compares each also with empty ones, so none may be empty.
 fn topologies(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let mut seen: HashMap<CountedKey<BTreeMap<&str, BTreeSet<&str>>>, usize> = HashMap::new();
     for (at, term) in it.items().iter().enumerate() {
@@ -170,7 +169,7 @@ fn topologies(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Zones and the like where a volume may be.
+/// Topologies such as zones in which a volume may be.
 fn topology(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let mut keys = HashSet::new();
     for (at, requirement) in it.items().iter().enumerate() {

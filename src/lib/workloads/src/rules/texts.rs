@@ -235,7 +235,7 @@ fn domain_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Types of network policies; too many are not looked into.
+/// Network policy types; too many are rejected unchecked.
 fn policy_types(it: &RuledField<'_>, errors: &mut FieldErrors) {
     const TYPES: [&str; 2] = ["Ingress", "Egress"];
     if it.items().len() > TYPES.len() {
@@ -267,7 +267,7 @@ fn backsteps(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Tokens that a driver asks for: one for each audience, of ten minutes at least.
+/// Tokens requested by a CSI driver: one per audience, valid for at least ten minutes.
 fn token_requests(it: &RuledField<'_>, errors: &mut FieldErrors) {
     const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
     let mut audiences = HashSet::new();

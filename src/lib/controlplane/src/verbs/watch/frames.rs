@@ -132,7 +132,7 @@ impl EventEncoder {
         Chunk::lent(head.chain(definitions).chain(tail))
     }
 
-    /// What columns add to the next event.
+    /// The cost of column definitions in the next event.
     pub(super) fn columns_cost(&self) -> usize {
         match self.accepted.view {
             View::Table(_) => self.served.version().columns.cost(),

@@ -1,4 +1,4 @@
-//! Memory that watches hold, shared among users: no user takes what all need.
+//! Memory of watches, shared fairly among users.
 //!
 //! A watch holds little, but ten thousand times little is much, and one over HTTP/1.1 holds a
 //! connection. As with other bytes, a user has as much as it leaves free for others. Components of
@@ -13,9 +13,9 @@ use http::{Uri, Version};
 const USER_BYTES: usize = 96 << 20;
 /// Bound for all components of the cluster: nodes, the scheduler, controllers.
 const COMPONENT_BYTES: usize = 256 << 20;
-/// What a watch over HTTP/2 holds, measured with 8,000.
+/// Bytes of a watch over HTTP/2, measured with 8,000.
 const WATCH_BYTES: usize = 4 * 1024;
-/// What it holds more over HTTP/1.1, where it has a connection to itself; measured with 2,000.
+/// Additional bytes over HTTP/1.1, where a watch has its own connection; measured with 2,000.
 const CONNECTION_BYTES: usize = 20 * 1024;
 /// Size of a compiled selector, in multiples of its text.
 const SELECTOR_FACTOR: usize = 3;
@@ -27,7 +27,7 @@ pub(crate) struct Watchers {
     components: Share,
 }
 
-/// What a watch keeps of its request while it runs.
+/// The parts of its request that a watch keeps.
 pub(super) struct WatchRequest<'a> {
     /// Path and query, selectors included.
     pub(super) uri: &'a Uri,
@@ -80,7 +80,7 @@ impl Watchers {
         share.try_take(caller, keeps.bytes()).map(Some).ok_or_else(too_many)
     }
 
-    /// What a user's watches are counted in; `None`: in nothing.
+    /// The share in which a user's watches are counted; `None`: not counted.
     fn share(&self, user: &UserInfo) -> Option<&Share> {
         let is_in = |group: &str| user.groups.iter().any(|member| member == group);
         if is_in("system:masters") {

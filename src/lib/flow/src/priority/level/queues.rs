@@ -27,7 +27,7 @@ pub(super) struct LevelState {
     pub(super) discipline: Discipline,
     /// Seats.
     pub(super) limit: usize,
-    /// Without what is borrowed or lent.
+    /// Excludes borrowed and lent seats.
     pub(super) nominal: usize,
     pub(super) totals: Totals,
     pub(super) demand: Demand,

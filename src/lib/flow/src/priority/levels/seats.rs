@@ -58,8 +58,8 @@ pub(super) fn share_out(levels: &mut BTreeMap<String, LevelEntry>, server: usize
     }
 }
 
-/// Sets the seats of all levels by their demand since the last time; the fraction of its demand
-/// that each got. What exempt requests use is taken off the others.
+/// Sets the seats of all levels by their demand since the last call. Returns the satisfied fraction
+/// of demand. Seats used by exempt requests reduce those of other levels.
 pub(super) fn adjust(levels: &mut BTreeMap<String, LevelEntry>) -> f64 {
     let mut remaining: usize = levels.values().map(|entry| entry.seats.nominal).sum();
     let total = remaining;

@@ -1,7 +1,6 @@
 //! Definitions in `apiextensions.k8s.io/v1beta1`, which kube-apiserver stores to this day.
 //!
-//! It has for all versions, at the top of `spec`, what they have in common; only what differs is
-//! in the versions.
+//! Fields common to all versions are at the top of `spec`; only differing ones are in the versions.
 
 use super::versions;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};

@@ -11,8 +11,8 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 
 /// A request must be one PEM block with a certification request signed by its own key.
 ///
-/// kube-apiserver reads the first block, and what that is depends on the reader: some skip a block whose
-/// end is malformed, others do not. Approvers and signers must see the request that was checked
+/// kube-apiserver reads the first block, but readers disagree on which that is: some skip a block
+/// with a malformed end, others do not. Approvers and signers must see the request that was checked
 /// here, so there is no second one.
 ///
 /// # Errors

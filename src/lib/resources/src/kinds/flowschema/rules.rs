@@ -153,7 +153,7 @@ fn verbs(rule: &Value, path: &str) -> Vec<FieldError> {
     }
 }
 
-/// An error if a list has `*` and something else. `what`: its items, in the plural.
+/// An error if a list has `*` and other items. `what` names the items, in the plural.
 fn more_than_all(rule: &Value, path: &str, field: &str, what: &str) -> Vec<FieldError> {
     let list = items(rule, field);
     if list.len() < 2 || !has_all(list) {

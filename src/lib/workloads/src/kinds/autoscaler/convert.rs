@@ -1,5 +1,5 @@
-//! Conversion between v1 and v2. What v1 lacks is JSON in annotations: metrics other than the CPU
-//! utilization, behavior, and the status of metrics and conditions.
+//! Conversion between v1 and v2. Fields that v1 lacks are JSON in annotations: metrics other than
+//! CPU utilization, behavior, and the status of metrics and conditions.
 
 use ferrokube_apimachinery::document::{Document, Map, Text, Value, json};
 use ferrokube_apimachinery::json as codec;
@@ -8,9 +8,9 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
-/// In lower case: their spelling is not significant.
+/// Annotation keys in lower case; matched case-insensitively.
 const ALL: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
-/// Wanted utilization where nothing is wanted, in percent.
+/// Default target utilization, in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
 const UTILIZATION: &str = "targetCPUUtilizationPercentage";
 const CURRENT_UTILIZATION: &str = "currentCPUUtilizationPercentage";

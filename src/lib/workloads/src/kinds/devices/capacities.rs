@@ -1,4 +1,4 @@
-//! How much of a device's capacity a request may take.
+//! Request policies of device capacities.
 
 use crate::checks::{FieldErrors, given, items};
 use crate::paths::FieldPath;
@@ -7,7 +7,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::quantity::Quantity;
 use std::collections::HashSet;
 
-/// Amounts to choose from.
+/// Max valid values of a policy.
 const MAX_VALUES: usize = 10;
 
 /// Checks the policy of a capacity.

@@ -1,4 +1,4 @@
-//! What drivers report of the devices that a claim got.
+//! Validation of the device status that drivers report for an allocated claim.
 
 use crate::cells::str_at;
 use crate::checks::{FieldErrors, given, items, parse_cidr, text};
@@ -20,13 +20,13 @@ fn id(device: &Value) -> DeviceId<'_> {
     ["driver", "pool", "device", "shareID"].map(|field| str_at(device, &[field]))
 }
 
-/// As Go's struct.
+/// Formatted like Go's struct.
 fn shown(id: DeviceId<'_>) -> FormattedValue {
     let names = ["Driver", "Pool", "Device", "ShareID"].into_iter();
     FormattedValue::object(names.zip(id.map(|text| FormattedValue::new(Word(text)))))
 }
 
-/// Appends the errors of a status's devices that the rows do not say.
+/// Appends the errors of a status's devices that the rows cannot find.
 pub(super) fn check_devices(status: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let got = given(status, "allocation").and_then(|got| given(got, "devices"));
     let got: HashSet<DeviceId<'_>> =
@@ -98,7 +98,7 @@ fn uuid_fault(text: &str) -> Option<String> {
     (!fits).then(|| FAULT.to_owned())
 }
 
-/// Conditions as every kind of Kubernetes has them.
+/// Validates `metav1.Condition`s.
 fn conditions(list: &[Value], path: FieldPath<'_>, errors: &mut FieldErrors) {
     const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
     if list.len() > MAX_CONDITIONS {

@@ -1,4 +1,4 @@
-//! ResourceSlice: devices of a pool, which nodes reach them, and how they are shared.
+//! ResourceSlice: the devices of a pool, the nodes that can access them, and how they are shared.
 
 use super::capacities;
 use crate::checks::{FieldErrors, given, is_true, items, text};
@@ -10,7 +10,7 @@ use ferrokube_apimachinery::field::{FieldError, FormattedValue};
 use ferrokube_apimachinery::name;
 
 const MAX_DEVICES: usize = 128;
-/// With taints or counters.
+/// Max devices of a slice in which any has taints or counters.
 const MAX_ADVANCED_DEVICES: usize = 64;
 /// Attributes and capacities of a device.
 const MAX_ENTRIES: usize = 32;
@@ -26,7 +26,7 @@ const VALUES: [(&str, &str); 8] = [
     ("versions", "VersionValues"),
 ];
 
-/// What the rows do not say of a slice's spec.
+/// Validates a slice's spec beyond the rows.
 pub(super) fn check(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     if given(spec, "nodeName").is_some() && text(spec, "nodeName").is_empty() {
         let why = "must be either unset or set to a non-empty string";
@@ -101,7 +101,7 @@ fn check_device(
     check_conditions(device, path, errors);
 }
 
-/// An attribute has one value; rows say that it has any.
+/// Checks that an attribute has exactly one value; rows check that it has any.
 fn check_attribute(attribute: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let set = VALUES.iter().filter(|(field, _)| given(attribute, field).is_some());
     if set.count() > 1 {
@@ -111,7 +111,7 @@ fn check_attribute(attribute: &Value, path: FieldPath<'_>, errors: &mut FieldErr
     }
 }
 
-/// Which nodes reach a device of its own.
+/// Validates per-device node selection.
 fn check_nodes(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     const WHY: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
     match given(device, "nodeName").and_then(Value::as_str) {
@@ -133,7 +133,7 @@ fn check_nodes(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Conditions for which pods wait; each kind needs the other.
+/// Validates binding conditions, which need failure conditions and vice versa.
 fn check_conditions(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let (good, bad) = ("bindingConditions", "bindingFailureConditions");
     let below = path.field(bad);
@@ -155,7 +155,7 @@ fn entries<'a>(value: &'a Value, field: &str) -> Option<&'a Map> {
     value.get(field).and_then(Value::as_object)
 }
 
-/// The fields that are set to something: `false` chooses nothing.
+/// The fields that are set, where `false` counts as unset.
 fn chosen<'a>(value: &Value, fields: &[&'a str]) -> Vec<&'a str> {
     let is_chosen = |field: &&&str| {
         given(value, field).is_some_and(|value| is_given(value) && value.as_bool() != Some(false))
@@ -163,7 +163,7 @@ fn chosen<'a>(value: &Value, fields: &[&'a str]) -> Vec<&'a str> {
     fields.iter().filter(is_chosen).copied().collect()
 }
 
-/// As kube-apiserver lists fields.
+/// Formats a list of fields as kube-apiserver does.
 fn listed(fields: &[&str]) -> String {
     let quoted: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
     format!("{{{}}}", quoted.join(", "))

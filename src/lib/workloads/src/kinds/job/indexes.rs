@@ -1,8 +1,8 @@
-//! Lists of indexes such as `0-2,5`: those of a job's pods.
+//! Lists of pod indexes of a job, such as `0-2,5`.
 
 use std::fmt::Display;
 
-/// Most intervals that are read: a longer text is refused for its length.
+/// Max intervals parsed; longer texts are rejected for their length.
 const MOST: usize = 100_000;
 
 fn number(text: &str) -> Result<i64, String> {
@@ -39,10 +39,10 @@ fn interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((first, last))
 }
 
-/// How many indexes a list has.
+/// The number of indexes in a list.
 ///
 /// # Errors
-/// It is malformed, not in order, or beyond the completions.
+/// The list is malformed, not in order, or exceeds the completions.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut last) = (0, None::<i64>);
     if text.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that is in both lists; malformed intervals are skipped.
+/// The first index in both lists; malformed intervals are skipped.
 pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         let parts = text.split(',').take(MOST);

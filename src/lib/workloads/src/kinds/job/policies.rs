@@ -1,4 +1,4 @@
-//! Rules of jobs between fields: policies about failures and success, and limits of large jobs.
+//! Cross-field rules of jobs: failure and success policies, and limits of large jobs.
 
 use super::indexes;
 use crate::cells::at;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 /// Max bytes of a list of indexes.
 const MAX_INDEXES: usize = 64 * 1024;
-/// Above it a job has narrower limits.
+/// Completions above which stricter limits apply.
 const MANY_COMPLETIONS: i64 = 100_000;
 const FEW: i64 = 10_000;
 
@@ -26,7 +26,7 @@ pub(super) fn validate(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErro
     }
 }
 
-/// The object without a policy of success that only its presence makes wrong.
+/// The object without a success policy that is invalid by its mere presence.
 pub(super) fn validated(object: &Document, spec: &[&str]) -> Option<Document> {
     let policy = [spec, &["successPolicy"]].concat();
     let mode = [spec, &["completionMode"]].concat();

@@ -1,5 +1,5 @@
-//! What an update of a job's status may say. Each rule applies only if the fields that it is about
-//! have changed, so that a status that breaks one can still be updated otherwise.
+//! Validation of job status updates. A rule applies only if its fields have changed, so that a
+//! status that already violates it can still be updated.
 
 use super::indexes;
 use crate::checks::{FieldErrors, given, is_true, items, number, text};
@@ -101,7 +101,7 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     index_lists(&change, path, errors);
 }
 
-/// Pods that are still to be counted.
+/// Validates `uncountedTerminatedPods`.
 fn uncounted(change: &JobStatusChange<'_>, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let Some(uncounted) = given(change.new, "uncountedTerminatedPods") else { return };
     let (place, mut seen) = (path.field("uncountedTerminatedPods"), HashSet::new());

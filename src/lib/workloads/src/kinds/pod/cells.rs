@@ -8,7 +8,7 @@ use ferrokube_resource::print::{Completion, since};
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-/// State that the cells of a pod show.
+/// What the cells of a pod show.
 struct PodSummary<'a> {
     ready: usize,
     total: usize,
@@ -41,7 +41,7 @@ pub(super) fn cell(word: &str, pod: &Value, now: SystemTime) -> CellValue {
     })
 }
 
-/// When a pod completed whose containers will not run again.
+/// When a pod whose containers will not run again completed.
 pub(super) fn completion(pod: &Value) -> Option<Completion> {
     match str_at(pod, &["status", "phase"]) {
         "Succeeded" => {
@@ -74,12 +74,12 @@ fn is_condition_true(pod: &Value, kind: &str) -> bool {
     condition(pod, kind).is_some_and(|condition| text(condition, "status") == "True")
 }
 
-/// State of a container if it is in this one: `waiting`, `running`, `terminated`.
+/// A container's state of this name (`waiting`, `running`, `terminated`), if it is in it.
 fn state<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     at(status, &["state", name]).filter(|state| !state.is_null())
 }
 
-/// Why a container ended: its reason, signal or exit code.
+/// Why a container terminated: its reason, signal or exit code.
 fn ending(ended: &Value) -> String {
     match (text(ended, "reason"), number(ended, "signal")) {
         ("", 0) => format!("ExitCode:{}", number(ended, "exitCode")),
@@ -131,7 +131,7 @@ impl<'a> PodSummary<'a> {
         self.last_restart = self.last_restart.max(last);
     }
 
-    /// Init containers; the restarts of sidecars, unless initialization still runs.
+    /// Adds init containers, and the restarts of sidecars once initialization is done.
     fn initialize(&mut self, pod: &'a Value, sidecars: &HashSet<&str>) -> Option<(i64, &'a str)> {
         let total = list_at(pod, &["spec", "initContainers"]).len();
         let mut kept = (0, "");
@@ -164,7 +164,7 @@ impl<'a> PodSummary<'a> {
         (!initializing || is_condition_true(pod, "Initialized")).then_some(kept)
     }
 
-    /// The containers, from the last to the first.
+    /// Adds the containers, last to first.
     fn run(&mut self, pod: &'a Value) {
         let (mut is_running, mut failure) = (false, String::new());
         for status in list_at(pod, &["status", "containerStatuses"]).iter().rev() {

@@ -1,5 +1,5 @@
-//! Selectors of a new pod that follow its own labels: `matchLabelKeys` and `mismatchLabelKeys`
-//! become expressions, as kube-apiserver makes them (KEP-3633, KEP-3243).
+//! Converts `matchLabelKeys` and `mismatchLabelKeys` of a new pod to selector expressions on its
+//! own labels, as kube-apiserver does (KEP-3633, KEP-3243).
 
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::name;
@@ -7,7 +7,7 @@ use ferrokube_apimachinery::name;
 const AFFINITIES: [&str; 2] = ["podAffinity", "podAntiAffinity"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-/// Max keys of a pod that become expressions: each takes much more memory than its text.
+/// Max converted keys per pod, since an expression takes much more memory than its key.
 const MAX_MERGED: usize = 1_000;
 
 /// Adds the expressions.

@@ -1,4 +1,4 @@
-//! Quality of service of a pod, which follows from its requests and limits.
+//! A pod's quality of service class, derived from its requests and limits.
 
 use crate::cells::{at, list_at};
 use ferrokube_apimachinery::document::{Document, Map, Value};

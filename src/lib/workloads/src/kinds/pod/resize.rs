@@ -1,4 +1,4 @@
-//! What the resize of a pod may change: CPU and memory of it and its containers.
+//! Validation of pod resizes, which may change CPU and memory of pod and containers only.
 
 use super::qos;
 use crate::cells::at;
@@ -9,7 +9,7 @@ use crate::rules::same;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 
 const MUTABLE: [&str; 2] = ["cpu", "memory"];
-/// How kube-apiserver shows an empty path.
+/// An empty path as kube-apiserver prints it.
 const NO_FIELD: &str = "[]";
 const ONLY: &str = "only cpu and memory resources are mutable";
 const ONLY_AT_POD_LEVEL: &str = "only cpu and memory resources are mutable at pod-level";
@@ -155,7 +155,7 @@ fn removed(old: &Value, new: &Value, path: FieldPath<'_>, errors: &mut FieldErro
     }
 }
 
-/// A container without what may change.
+/// A container without its mutable fields.
 fn fixed(container: &Value) -> Value {
     let mut container = container.clone();
     if let Some(resources) = container.get_mut("resources") {
@@ -164,7 +164,7 @@ fn fixed(container: &Value) -> Value {
     container
 }
 
-/// Resources without what may change.
+/// Resources without mutable ones.
 fn masked(resources: &Value) -> Value {
     let mut resources = resources.clone();
     for field in ["requests", "limits"] {

@@ -1,4 +1,4 @@
-//! What an update of a pod's status may say.
+//! Validation of pod status updates.
 
 mod resources;
 
@@ -11,7 +11,7 @@ use ferrokube_apimachinery::work::CountedKey;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Conditions that have no qualified name.
+/// Conditions without a qualified name.
 const SYSTEM: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 const LISTS: [(&str, &str); 3] = [
@@ -78,7 +78,7 @@ fn conditions(status: &Value, list: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a container that ended with this code starts again.
+/// Whether a container restarts after this exit code.
 fn restarts(spec: &Value, container: &Value, code: i64) -> bool {
     let by_policy = |policy: &str| match policy {
         "Always" => true,
@@ -101,7 +101,7 @@ fn restarts(spec: &Value, container: &Value, code: i64) -> bool {
     items(container, "restartPolicyRules").iter().any(|rule| matches(&rule)) || by_policy(own)
 }
 
-/// Containers that ended do not run again unless they restart.
+/// Rejects restarts of terminated containers that the restart policy forbids.
 fn transitions(
     spec: &Value,
     of: &str,
@@ -133,7 +133,7 @@ fn transitions(
     }
 }
 
-/// The first of each name.
+/// The first entry per name.
 fn by_name(list: &[Value]) -> HashMap<CountedKey<&str>, &Value> {
     let mut named = HashMap::new();
     for one in list {
@@ -165,7 +165,7 @@ fn claims(spec: &Value, status: &Value, list: FieldPath<'_>, errors: &mut FieldE
     }
 }
 
-/// At most one address of each family.
+/// Checks for at most one address per family.
 fn addresses(list: &[Value], old: &[Value], path: FieldPath<'_>, errors: &mut FieldErrors) {
     let kept: HashSet<&str> = old.iter().map(|one| text(one, "ip")).collect();
     for (at, one) in list.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What an update of a pod may change.
+//! Validation of pod updates.
 
 use crate::cells::{at, list_at};
 use crate::checks::{FieldErrors, items, number, text};
@@ -71,7 +71,7 @@ fn main(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldEr
     }
 }
 
-/// Whether the rest may be compared, too.
+/// Checks the deadline. Returns whether the remaining fields may be compared.
 fn deadline(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldErrors) -> bool {
     let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
     let path = spec.field("activeDeadlineSeconds");
@@ -96,7 +96,7 @@ fn deadline(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut Fie
     }
 }
 
-/// Tolerations are only added; the time of one may change.
+/// Tolerations can only be added; the seconds of one may change.
 fn tolerations(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldErrors) {
     let key = |toleration: &Value| {
         let part = |field| text(toleration, field).to_owned();
@@ -109,7 +109,7 @@ fn tolerations(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut 
     }
 }
 
-/// A spec without what may change.
+/// A spec without its mutable fields.
 fn fixed(spec: &Value, gated: bool, released: bool) -> Value {
     let mut spec = spec.clone();
     let Some(map) = spec.as_object_mut() else { return spec };
@@ -133,7 +133,7 @@ fn fixed(spec: &Value, gated: bool, released: bool) -> Value {
     spec
 }
 
-/// Where a pod may run is narrowed while it has gates.
+/// While a pod has scheduling gates, its node constraints may only be tightened.
 fn directives(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldErrors) {
     const REQUIRED: [&str; 4] = [
         "affinity",
@@ -176,7 +176,7 @@ fn only_adds(old: &Value, new: &Value) -> bool {
     })
 }
 
-/// Ephemeral containers are only added.
+/// Ephemeral containers can only be added.
 fn ephemeral(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldErrors) {
     let path = spec.field("ephemeralContainers");
     let given: HashMap<&str, &Value> = list_at(after, &["ephemeralContainers"])

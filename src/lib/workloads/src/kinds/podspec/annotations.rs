@@ -1,4 +1,4 @@
-//! Annotations of pods that had a meaning before there were fields, and some that still have.
+//! Annotations of pods that predate fields, and some that are still in use.
 
 use super::containers;
 use crate::cells::at;
@@ -99,7 +99,7 @@ pub(crate) fn unchanged(old: &Document, object: &Document, errors: &mut FieldErr
     }
 }
 
-/// Fields and annotations of a new pod or a template agree.
+/// Checks that fields and annotations of a new pod or template agree.
 pub(crate) fn agree(
     annotations: Option<&Map>,
     spec: &Value,

@@ -1,5 +1,4 @@
-//! What depends on the operating system of a pod, and on the namespaces that it shares with its
-//! host.
+//! Rules that depend on a pod's operating system and on the host namespaces that it shares.
 
 use super::containers;
 use crate::cells::at;
@@ -138,7 +137,7 @@ fn linux(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Containers that are processes of a Windows host: all or none.
+/// Either all containers of a pod are Windows HostProcess containers, or none.
 fn host_processes(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "hostProcess"];
     let of_pod = at(spec, &FIELD).and_then(Value::as_bool);
@@ -173,7 +172,7 @@ fn host_processes(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// A pod with users of its own.
+/// Rules for a pod with its own user namespace.
 fn own_users(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     const WHY: &str = "when `hostUsers` is false";
     // The host's network is allowed by a feature that is off.
@@ -192,7 +191,7 @@ fn own_users(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Kernel parameters of a namespace that is the host's.
+/// Rejects sysctls of host namespaces.
 fn sysctls(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let Some(context) = given(spec, "securityContext") else { return };
     let list = path.field("securityContext.sysctls");
@@ -221,7 +220,7 @@ fn sysctls(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Variables that files of a volume set: the volume is a scratch directory.
+/// Checks that variables from files refer to an emptyDir.
 fn file_keys(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let volumes: HashMap<&str, &Value> =
         items(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();

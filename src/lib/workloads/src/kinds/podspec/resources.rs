@@ -1,4 +1,4 @@
-//! Requests and limits, of containers and of pods.
+//! Requests and limits of containers and pods.
 
 use crate::cells::at;
 use crate::checks::{FieldErrors, items, text};
@@ -41,7 +41,7 @@ const STANDARD: [&str; 20] = [
 /// Checks the name of a resource.
 pub(crate) type NameCheck = fn(&str, FieldPath<'_>, &mut FieldErrors);
 
-/// A name that is known or has a prefix; whether it is.
+/// Checks that a name is known or has a prefix. Returns whether it is valid.
 pub(crate) fn resource_name(resource: &str, path: FieldPath<'_>, errors: &mut FieldErrors) -> bool {
     let whys = name::qualified_name(resource);
     if !whys.is_empty() {
@@ -90,12 +90,12 @@ pub(crate) fn is_extended(resource: &str) -> bool {
         && name::qualified_name(&format!("requests.{resource}")).is_empty()
 }
 
-/// Whether more of it may be limited than requested.
+/// Whether its limit may exceed its request.
 pub(crate) fn may_overcommit(resource: &str) -> bool {
     is_native(resource) && !resource.starts_with(HUGE_PAGES)
 }
 
-/// Resources that are counted.
+/// Whether a resource is counted in whole units.
 fn is_whole_only(resource: &str) -> bool {
     is_extended(resource)
         || matches!(
@@ -112,7 +112,7 @@ fn is_whole_only(resource: &str) -> bool {
         )
 }
 
-/// An amount that is not negative, and whole if the resource is counted.
+/// Checks that an amount is not negative, and whole for counted resources.
 pub(crate) fn amount(
     resource: &str,
     value: &Value,
@@ -210,7 +210,7 @@ fn compare(
     }
 }
 
-/// Claims of a container are among the pod's.
+/// Checks that a container's claims are declared by the pod.
 fn claim_names(
     resources: &Value,
     known: &HashSet<&str>,
@@ -257,7 +257,7 @@ fn claim_names(
     }
 }
 
-/// Resources of the pod itself, against those of its containers.
+/// Checks pod-level resources against those of the containers.
 pub(super) fn of_pod(
     spec: &Value,
     claims: &HashSet<&str>,
@@ -327,7 +327,7 @@ fn exceeds(one: &Quantity, other: &Quantity) -> bool {
     !difference.is_negative() && !difference.is_zero()
 }
 
-/// What the containers of a pod need at most at one time.
+/// Max resources that a pod's containers need at any time.
 pub(crate) fn aggregate(spec: &Value, field: &str) -> BTreeMap<String, Quantity> {
     type Sums = BTreeMap<String, Quantity>;
     let own = |container: &Value| -> Sums {

@@ -1,4 +1,4 @@
-//! Validation of pod specs across fields: names, mounts, ports and resources.
+//! Cross-field validation of pod specs: names, mounts, ports and resources.
 
 use super::{annotations, is_sidecar, platform, resources, volumes};
 use crate::cells::{at, list_at, str_at};
@@ -26,7 +26,7 @@ const NOT_EPHEMERAL: [&str; 9] = [
 /// The object that a spec is part of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpecOwner<'a> {
-    /// Metadata of the pod; none of a template.
+    /// Metadata of the pod; `None` for a template.
     pub(crate) pod: Option<&'a Value>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn validate_template(
     annotations::agree(template_annotations(template), spec, own, errors);
 }
 
-/// Appends the errors of a template's annotations, which have a path of their own.
+/// Appends the errors of a template's annotations, which are reported at their own path.
 pub(crate) fn validate_annotations(
     template: &Value,
     path: FieldPath<'_>,
@@ -112,7 +112,7 @@ fn template_annotations(template: &Value) -> Option<&Map> {
     at(template, &["metadata", "annotations"]).and_then(Value::as_object)
 }
 
-/// What holds for containers of all sorts.
+/// Rules common to all kinds of containers.
 fn common(
     container: &Value,
     spec: &Value,
@@ -261,7 +261,7 @@ fn ephemeral_container<'a>(
     }
 }
 
-/// The container whose namespaces an ephemeral one shares.
+/// Checks the target container of an ephemeral one.
 fn target(
     container: &Value,
     targets: &HashSet<CountedKey<&str>>,
@@ -274,7 +274,7 @@ fn target(
     }
 }
 
-/// Each host port is taken once.
+/// Checks that host ports are unique.
 fn host_ports(containers: &[Value], list: FieldPath<'_>, errors: &mut FieldErrors) {
     let mut taken = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
@@ -294,7 +294,7 @@ fn host_ports(containers: &[Value], list: FieldPath<'_>, errors: &mut FieldError
     }
 }
 
-/// Containers on the host's network take the host's ports.
+/// In the host network, container ports are host ports.
 fn host_network(spec: &Value, owner: SpecOwner<'_>, path: FieldPath<'_>, errors: &mut FieldErrors) {
     if !is_true(spec, "hostNetwork") {
         return;
@@ -313,7 +313,7 @@ fn host_network(spec: &Value, owner: SpecOwner<'_>, path: FieldPath<'_>, errors:
     }
 }
 
-/// Pods are spread once by a key and an action.
+/// Checks that topology spread constraints are unique by key and action.
 fn spread(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let constraints = items(spec, "topologySpreadConstraints");
     let list = path.field("topologySpreadConstraints");

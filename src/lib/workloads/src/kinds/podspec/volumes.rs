@@ -1,4 +1,4 @@
-//! Volumes of pod specs, and what containers mount of them.
+//! Volumes of pod specs, and their mounts in containers.
 
 use super::validate::SpecOwner;
 use crate::cells::{at, list_at};
@@ -17,7 +17,7 @@ const KEY_TYPES: [&str; 6] =
     ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
 const CONFLICT: &str = "conflicting duplicate paths";
 
-/// The volumes without errors of their own, which rows have found before.
+/// The volumes in which the rows found no errors.
 pub(super) fn volumes<'a>(
     spec: &'a Value,
     owner: SpecOwner<'a>,
@@ -72,7 +72,7 @@ fn portal(volume: &Value, name: &str, path: FieldPath<'_>, errors: &mut FieldErr
     }
 }
 
-/// Sources of a projected volume, which share a directory.
+/// Checks the sources of a projected volume for conflicting paths.
 fn sources(projected: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     const KINDS: [&str; 6] = [
         "secret",

@@ -1,4 +1,4 @@
-//! Warnings about pod specs that no field alone gives: duplicates and overlaps.
+//! Warnings about combinations of fields: duplicates and overlaps.
 
 use super::containers;
 use crate::cells::at;
@@ -27,7 +27,7 @@ const ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Warns of a pod or a template at a path.
+/// Adds warnings for a pod or template at a path.
 pub(crate) fn warn(template: &Value, path: FieldPath<'_>, out: &mut Warnings) {
     let Some(spec) = template.get("spec") else { return };
     let notes = at(template, &["metadata", "annotations"]).and_then(Value::as_object);
@@ -189,7 +189,7 @@ fn overlap(
     out.at(place, &format!("{kind} port definition with {other_place}"));
 }
 
-/// Files of one volume at the same place, or one below another.
+/// Files of a projected volume at the same path, or one below another.
 fn overlaps(spec: &Value, out: &mut Warnings) {
     for volume in items(spec, "volumes") {
         let name = text(volume, "name");
@@ -234,7 +234,7 @@ fn overlaps(spec: &Value, out: &mut Warnings) {
 }
 
 fn colliding(volume: &str, what: &str, files: Vec<(String, String)>, out: &mut Warnings) {
-    /// More are not compared with each other.
+    /// Max compared paths.
     const MOST: usize = 200;
     let shown = |(path, from): &(String, String)| match from.as_str() {
         "" => format!("{path:?}"),

@@ -1,4 +1,4 @@
-//! Addresses of services: `clusterIP` is the first of `clusterIPs`, and each has a family.
+//! Addresses of services: `clusterIP` is the first of `clusterIPs`, each with its family.
 
 use crate::checks::{FieldErrors, ip};
 use crate::conditions::is_given;
@@ -22,7 +22,7 @@ fn is_v6(address: &Value) -> bool {
     address.as_str().is_some_and(|text| text.contains(':'))
 }
 
-/// What an old client gives of the two fields, which knows only the first.
+/// Syncs the two fields for old clients, which set only the first.
 pub(super) fn normalize(old: Option<&Document>, object: &mut Document) {
     if let Some(old) = old.filter(|old| !is_external(old) && !is_external(object)) {
         if object.str(ONE).unwrap_or_default().is_empty()
@@ -60,7 +60,7 @@ pub(super) fn normalize(old: Option<&Document>, object: &mut Document) {
     }
 }
 
-/// Families of the addresses in a cluster of one family.
+/// Sets the address families, in a single-stack cluster.
 pub(super) fn families(old: Option<&Document>, object: &mut Document) {
     if is_external(object) {
         return;
@@ -97,7 +97,7 @@ pub(super) fn families(old: Option<&Document>, object: &mut Document) {
     object.set(FAMILIES, families);
 }
 
-/// A service without an address has no ports of nodes either.
+/// Rejects node ports of a headless service.
 fn validate_headless(object: &Document, errors: &mut FieldErrors) {
     let kind = object.str(&["spec", "type"]).unwrap_or_default();
     if is_headless(object) && matches!(kind, "NodePort" | "LoadBalancer") {
@@ -107,7 +107,7 @@ fn validate_headless(object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// Checked when addresses are allocated, before anything else: nothing else is reported then.
+/// Checks made by kube-apiserver's allocator, before all others: their errors are reported alone.
 pub(super) fn validate(object: &Document, errors: &mut FieldErrors) {
     if is_external(object) {
         return validate_headless(object, errors);
@@ -170,12 +170,12 @@ fn check(object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// Addresses that are checked; a service has two at most.
+/// Max addresses checked; a service has at most two.
 const MAX_CHECKED: usize = 100;
 
 const FIXED: &str = "may not change once set";
 
-/// A second address may come and go; the first one stays.
+/// Checks that the first address is unchanged; a second one may be added or removed.
 pub(super) fn validate_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
     let (was, is) = (is_headless(old), is_headless(object));
     if is_external(old) || is_external(object) || (was && is) {

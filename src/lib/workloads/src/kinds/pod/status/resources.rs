@@ -1,4 +1,4 @@
-//! What a pod's status says of its containers' resources and users.
+//! Validation of resources and users in container statuses.
 
 use crate::checks::{FieldErrors, given, items, text};
 use crate::paths::FieldPath;
@@ -11,10 +11,10 @@ use std::collections::{HashMap, HashSet};
 const HEALTHS: [&str; 3] = ["Healthy", "Unhealthy", "Unknown"];
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Containers by their names: the last of each.
+/// Containers by name; the last one wins.
 type Containers<'a> = HashMap<CountedKey<&'a str>, &'a Value>;
 
-/// Checks the statuses of a list of containers, which ephemeral ones have no resources for.
+/// Checks the statuses of a container list; ephemeral containers have no resources.
 pub(super) fn check(
     spec: &Value,
     of: &str,
@@ -69,7 +69,7 @@ fn user(status: &Value, system: &str, path: FieldPath<'_>, errors: &mut FieldErr
     }
 }
 
-/// A resource that a container was given, and the health of its parts.
+/// Checks an allocated resource and the health of its parts.
 fn check_resource(
     resource: &Value,
     container: Option<&Value>,
@@ -121,7 +121,7 @@ fn requests(resources: &Value) -> Option<&Map> {
     resources.get("requests").and_then(Value::as_object)
 }
 
-/// Whether a claim of a container is called so: its name, and its request if it has one.
+/// Whether `called` names a container's claim: its name, plus its request if it has one.
 fn names(claim: &Value, called: &str) -> bool {
     match (text(claim, "name"), text(claim, "request")) {
         (name, "") => called == name,
@@ -129,7 +129,7 @@ fn names(claim: &Value, called: &str) -> bool {
     }
 }
 
-/// The claim that was made for a pod's extended resources.
+/// Checks the claim created for a pod's extended resources.
 pub(super) fn check_extended(
     spec: &Value,
     status: &Value,
