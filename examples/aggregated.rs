@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
             allowed_names: vec!["front-proxy-client".to_owned()],
             ..FrontProxyConfig::default()
         })
-        // Nobody else: no client certificates, no tokens.
+        // No other users: no client certificates, no tokens.
         .builtin_authenticators([])
         .anonymous(false)
         .authorizer(|_| Arc::new(FrontDecides))

@@ -1,4 +1,4 @@
-//! A controller as anybody writes one with kube-rs, which takes part in log tracking:
+//! An ordinary kube-rs controller with log tracking:
 //! `ferrokube_client::tracked` around the reconcile, and a ClusterRole that lets it `propagate` on
 //! `/trace-context` (in `fleet.yaml`). A Fleet of `replicas: 3` has three ConfigMaps, its ships.
 //!

@@ -247,7 +247,7 @@ fn others(flags: &DoctorFlags, data_dir: &Path, is_running: bool) -> Vec<Finding
 }
 
 async fn patient(check: &'static str, finding: impl Future<Output = Finding>) -> Finding {
-    let advice = "look at its log, and at the network in between";
+    let advice = "check its log and the network in between";
     tokio::time::timeout(PATIENCE, finding)
         .await
         .unwrap_or_else(|_| Finding::wrong(check, format!("no response in {PATIENCE:?}"), advice))
@@ -256,7 +256,7 @@ async fn patient(check: &'static str, finding: impl Future<Output = Finding>) ->
 /// Version and readiness by the administrator's kubeconfig: also tests address and certificates.
 async fn ask_server(admin: &Path) -> Finding {
     const SERVER: &str = "server";
-    const ADVICE: &str = "look at its log: `journalctl -u ferrokube -u ferrokube-apiserver`";
+    const ADVICE: &str = "check its log: `journalctl -u ferrokube -u ferrokube-apiserver`";
     // A pipe in its place would block.
     if let Err(error) = files::read_regular(admin) {
         return Finding::wrong(SERVER, with_causes(&error), "restart the server, which writes it");

@@ -220,7 +220,7 @@ fn main_address() -> IpAddr {
     probe().unwrap_or(loopback)
 }
 
-/// Runs until a signal; pods go on without it.
+/// Runs until a signal; pods keep running without it.
 pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let spans = flags.tracing.config("kubelet")?;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Service of the API servers (profile kubernetes)")]
 pub(crate) struct ServiceFlags {
-    /// Who keeps the endpoints of the Service kubernetes: each server its own, or nobody
+    /// How the endpoints of the Service kubernetes are maintained: lease: each server adds its own; none: not at all
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "none"])]
     endpoint_reconciler_type: String,
     /// Address of the own endpoint, in the serving certificate; no endpoint is kept for a loopback

@@ -25,7 +25,7 @@ PARENT = f"00-{PARENT_TRACE}-{PARENT_SPAN}-01"
 UNSAMPLED = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 INITIAL = "0af7651916cd43dd8448eb211c80319c"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-# The receiver's gRPC port would be open to everybody.
+# The receiver's gRPC port would be open to all.
 RECEIVER = """
 import sys
 import grpc.aio._server as server

@@ -39,7 +39,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// Policies and bindings are no subject of policies: nobody can lock out who would fix them.
+/// Policies and bindings are exempt from policies, so that a faulty one cannot prevent its own
+/// correction.
 const EXEMPT: [&str; 4] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",

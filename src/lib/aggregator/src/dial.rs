@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// reveal the server's network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DialError {
-    /// The service has no address, in kube-apiserver's words.
+    /// The service has no address, with kube-apiserver's message.
     #[error("{0}")]
     Service(String),
     #[error("{0}")]

@@ -53,7 +53,7 @@ pub(crate) struct Collected {
     pub(crate) etag: Option<HeaderValue>,
     pub(crate) openapi: Option<String>,
     pub(crate) swagger: Option<CollectedSwagger>,
-    /// When the next look at the OpenAPI documents is due.
+    /// When to fetch the OpenAPI documents again.
     pub(crate) openapi_due: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) async fn collect(backend: &Backend, last: &Collected, listed: &[u8]) 
     with_openapi(backend, next).await
 }
 
-/// Looks at the OpenAPI documents, if that is due.
+/// Fetches the OpenAPI documents, if due.
 async fn with_openapi(backend: &Backend, mut collected: Collected) -> Collected {
     let now = Instant::now();
     if collected.openapi_due.is_some_and(|due| now < due) {

@@ -4,8 +4,8 @@ use ferrokube_apimachinery::document::{Document, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// API group of APIServices. It is served by this server, whatever objects say: without it nobody
-/// could take back an APIService that locks everybody out.
+/// API group of APIServices. Always served locally, regardless of APIServices: otherwise one that
+/// locks all users out could not be removed.
 pub const GROUP: &str = "apiregistration.k8s.io";
 /// Plural name of APIServices.
 pub const PLURAL: &str = "apiservices";

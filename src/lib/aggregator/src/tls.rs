@@ -29,7 +29,7 @@ pub(crate) fn config(
     };
     let mut config = verified.with_client_cert_resolver(Arc::new(identity.clone()));
     // One request per connection at a time: on a shared one, the watches of one caller could take
-    // all streams from everybody.
+    // all streams.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

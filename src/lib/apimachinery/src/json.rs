@@ -40,10 +40,10 @@ pub struct DecodedValue {
 /// Why a body cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Syntax error, in the words of Go's JSON parser.
+    /// Syntax error, with the message of Go's JSON decoder.
     #[error("{0}")]
     Syntax(String),
-    /// A number that no float can be; in the words of Go's decoder of untyped values.
+    /// A number outside the range of floats, with the message of Go's untyped decoder.
     #[error("json: cannot unmarshal number {0} into Go value of type float64")]
     Range(String),
     /// Nested deeper than [`MAX_DEPTH`].

@@ -99,7 +99,7 @@ impl Quantity {
         (self.nanos % NANOS == 0).then(|| i64::try_from(self.nanos / NANOS).ok())?
     }
 
-    /// Whether it has no fraction; one of an amount that cannot be counted is not looked at.
+    /// Whether it has no fraction. Fractions of amounts beyond the countable range are ignored.
     pub fn is_whole(&self) -> bool {
         self.nanos % NANOS == 0 || self.nanos.checked_abs() == Some(i128::MAX)
     }

@@ -15,7 +15,7 @@ pub const MAX_TERMS: usize = 1_000;
 /// Values of all requirements.
 pub const MAX_VALUES: usize = 20_000;
 
-/// Why a selector is invalid, in kube-apiserver's words.
+/// Why a selector is invalid, with kube-apiserver's message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub String);

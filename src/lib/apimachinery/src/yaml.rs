@@ -65,8 +65,7 @@ fn events_of(body: &[u8]) -> Result<DecodedValue, DecodeError> {
 /// Bodies up to this length are scanned again for duplicate keys.
 const MAX_REPEATING: usize = 16 * 1024;
 
-/// Messages about duplicate keys, with lines, in the words of Go's strict reader; none for a long
-/// body.
+/// Go's strict decoder's messages about duplicate keys, with lines; none for a long body.
 pub fn repeated_keys(body: &[u8]) -> Vec<String> {
     match std::str::from_utf8(body) {
         Ok(text) if text.len() <= MAX_REPEATING => repeats::sentences(text),
@@ -94,7 +93,7 @@ fn text(body: &[u8]) -> Result<&str, DecodeError> {
 /// Bytes that are checked for control characters at a time: a few microseconds.
 const CHECKED: usize = 16 * 1024;
 
-/// Looks at each byte, which compiles to vector instructions.
+/// Checks each byte, which compiles to vector instructions.
 fn has_control(chunk: &[u8]) -> bool {
     work::breathe();
     let is_control = |byte: u8| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f);

@@ -136,8 +136,8 @@ impl Authorizer for AnonymousLock {
     }
 }
 
-/// The 403 of a denied request, in kube-apiserver's words. Client input is escaped, so that browsers
-/// do not interpret it as HTML.
+/// The 403 of a denied request, with kube-apiserver's message. Client input is escaped, so that
+/// browsers do not interpret it as HTML.
 pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     let suffix = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let (user, verb) = (quote(&access.user.name), access.verb);
@@ -189,7 +189,7 @@ pub enum RightsScope<'a> {
     Everywhere,
 }
 
-/// All of them, one after the other.
+/// All of them, in order.
 pub fn all<'a>(waits: impl Iterator<Item = Option<CatchUp<'a>>>) -> Option<CatchUp<'a>> {
     let mut waits: Vec<CatchUp<'a>> = waits.flatten().collect();
     let first = waits.pop()?;

@@ -161,7 +161,7 @@ impl AdmissionCompiler {
     /// Compiles a variable of a policy and adds it.
     ///
     /// # Errors
-    /// As [`Self::compile`]; its uses compile all the same.
+    /// As [`Self::compile`]; expressions that use it still compile.
     pub fn define(
         &mut self,
         name: &str,

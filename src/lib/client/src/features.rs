@@ -23,8 +23,7 @@ const NAMESPACE: &str = "kube-system";
 /// Interval of checks whether the API is served: from its first transition on, a component must
 /// report within the evaluation time.
 const UNSERVED: Duration = Duration::from_secs(20);
-/// Between looks at gates that were asked for the first time, and before a failed report is tried
-/// again.
+/// Interval of checks for newly used gates, and delay before a failed report is tried again.
 const LOOK: Duration = Duration::from_secs(10);
 /// A missing value is reported within this time, at random: most components then find that another
 /// was faster. Much less than the evaluation time of the server.

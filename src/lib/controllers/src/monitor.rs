@@ -38,7 +38,7 @@ const BEGINNING: usize = 8;
 /// A watch whose list takes longer stops blocking others from starting.
 const BEGIN: Duration = Duration::from_secs(2);
 /// Delay of the list after a watch fell out of the server's history, doubled each time up to the
-/// other: writers of large objects can push every watch out of it again and again.
+/// other: writers of large objects can push every watch out of it repeatedly.
 const RELIST: Duration = Duration::from_secs(1);
 const MAX_RELIST: Duration = Duration::from_secs(60);
 /// After this long without such an end the delay is the first one again.

@@ -104,7 +104,7 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
             tracing::info!(k8s.name = name, resource = plural, count, "migrated objects");
             finish(&client, &migration, "Succeeded", SUCCEEDED, "all objects were written").await
         }
-        // Retrying would fail again: an operator has to look at the object.
+        // Retrying would fail again: an operator must inspect the object.
         Err(error) if is_refusal(&error) => {
             let why = format!(
                 "an object cannot be written as it is: the server answers {}",

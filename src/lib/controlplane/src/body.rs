@@ -131,7 +131,7 @@ async fn next_or_called_back(
 /// The next non-empty frame.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
-        // The code of kube-apiserver, and none of the words of a library.
+        // kube-apiserver's status code, without a library's message.
         let frame = frame.map_err(|_| Failure::bare(500, "malformed chunked encoding"))?;
         match frame.into_data() {
             Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),

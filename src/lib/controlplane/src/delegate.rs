@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// Discovery of one group version should be fast: clients ask for all of them.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a request that its server does not answer keeps its seats: those of a hung server must
-/// not take a level's seats from everybody for as long as a request may take. Places at the server
-/// bound how many there are.
+/// How long a request keeps its seats while its server does not respond: a hung server must not
+/// block a level's seats for a whole request timeout. The number of such requests is bounded per
+/// server.
 const SEATED: Duration = Duration::from_secs(1);
 
 /// Forwards the authorized action. It needs seats like any other; a watch only to begin.

@@ -1,6 +1,6 @@
 //! Requests before the storage has been read once: probes and the version, nothing else.
 //!
-//! Neither users nor rights can be looked up, so that why the storage is away is in the log only.
+//! Users and rights cannot be looked up, so the cause of the outage is only logged.
 
 use crate::action::Options;
 use crate::encode::Encoder;
@@ -12,14 +12,15 @@ use http::{Method, Version};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-/// kube-apiserver's words and delay, in seconds, for a server that does not serve all its paths yet.
+/// kube-apiserver's message and Retry-After, in seconds, of a server that does not serve all paths
+/// yet.
 const NOT_READY: &str =
     "the request has been made before all known HTTP paths have been installed, please retry";
 const RETRY_AFTER: u32 = 5;
 
-/// Checks of a probe that exist in every server, and whether they pass without a storage.
+/// Checks that every probe has, and whether they pass without storage.
 const CHECKS: [(&str, bool); 3] = [("ping", true), ("log", true), ("etcd", false)];
-/// Those of `/readyz` alone.
+/// Additional checks of `/readyz`.
 const READY_CHECKS: [(&str, bool); 4] = [
     ("etcd-readiness", false),
     ("informer-sync", false),
@@ -27,19 +28,19 @@ const READY_CHECKS: [(&str, bool); 4] = [
     ("shutdown", true),
 ];
 
-/// Handles a listener's requests until there is an API server, and then hands them over.
+/// Handles a listener's requests until the API server is ready, then forwards them to it.
 pub struct EarlyHandler {
     encoder: Encoder,
     server: OnceLock<Arc<dyn Handler>>,
 }
 
 impl EarlyHandler {
-    /// Without an API server.
+    /// A handler without an API server.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { encoder: Encoder::new(Arc::default()), server: OnceLock::new() })
     }
 
-    /// From now on this one handles requests. Later calls change nothing.
+    /// Forwards all further requests to `handler`. Later calls have no effect.
     pub fn hand_over(&self, server: Arc<dyn Handler>) {
         let _ = self.server.set(server);
     }
@@ -69,7 +70,7 @@ impl EarlyHandler {
             }
         };
         if request.version() == Version::HTTP_2 {
-            // Fault 37: nobody has shown credentials.
+            // Fault 37: the client has shown no credentials.
             response.extensions_mut().insert(CloseConnection);
         }
         response

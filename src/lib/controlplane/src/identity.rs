@@ -209,7 +209,7 @@ impl IdentityLeases {
     }
 
     /// Whether this server leads for a feature: among the servers that have it, as only they know
-    /// its tasks, else among those that take part in the flow.
+    /// its tasks, else among those that participate in the flow.
     pub(crate) fn leads(&self, feature: &str, is_known: bool) -> bool {
         let others = || self.fresh().filter(FreshServer::takes_part);
         let having = || others().filter(|server| server.seen.value(feature).is_some());
@@ -237,8 +237,8 @@ impl IdentityLeases {
             .collect()
     }
 
-    /// Renews the own Lease, and deletes expired ones. `values`: those that features should have, of
-    /// a server that takes part in the flow.
+    /// Renews the own Lease, and deletes expired ones. `values`: those that features should have,
+    /// of a server that participates in the flow.
     pub(crate) async fn renew(&mut self, values: Option<&str>) {
         let began = Instant::now();
         self.renewal = began + self.interval;

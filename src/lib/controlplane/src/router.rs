@@ -25,7 +25,7 @@ pub(crate) async fn handle(
         return Err(unknown(api, action));
     };
     if served.definition.dialect.routes_itself() {
-        // kube-apiserver's handler of custom resources warns before it looks at the method.
+        // kube-apiserver's handler of custom resources warns before it checks the method.
         warn_of_deprecation(request, &served);
         check_custom(request, action, &served)?;
     } else {

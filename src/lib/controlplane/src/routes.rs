@@ -44,7 +44,7 @@ impl Routes {
         )
     }
 
-    /// Whether anybody may read the path: the route that serves it decides.
+    /// Whether the path is readable without authorization; its route decides.
     pub(crate) fn is_open(&self, path: &str) -> bool {
         OPEN_PATHS.contains(&path)
             || !is_own(path) && self.mounted(path).is_some_and(|mounted| mounted.open)

@@ -146,8 +146,8 @@ impl ServerState {
     }
 }
 
-/// Whether the client has shown no valid credentials: none, wrong ones (401), or it was refused
-/// before they were looked at.
+/// Whether the client has not authenticated: without credentials, with invalid ones (401), or
+/// rejected before they were checked.
 fn is_unauthenticated(exchange: &Exchange) -> bool {
     let name = &exchange.view().user().name;
     name.is_empty() || name == ANONYMOUS
@@ -162,7 +162,7 @@ fn without_unread_body(head: &http::request::Parts, body: Body) -> Body {
 }
 
 /// A request between its filters. If it is dropped before its response (the client or the
-/// connection went away), it is audited all the same: its write may be on its way to the disk
+/// connection went away), it is audited nevertheless: its write may be on its way to the disk
 /// (fault 55).
 struct ExchangeGuard<'a> {
     state: &'a ServerState,

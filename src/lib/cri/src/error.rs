@@ -8,7 +8,7 @@ use std::fmt;
 pub struct CriError {
     /// Kind of the failure.
     pub code: CallCode,
-    /// The runtime's words.
+    /// The runtime's message.
     pub message: String,
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const FILES: &str = "files";
 const FORMAT: &str = "format";
 
-/// Entries looked at.
+/// Max entries checked.
 const MAX_ENTRIES: usize = 10_000;
 /// Entries named in a finding.
 const SHOWN: usize = 3;

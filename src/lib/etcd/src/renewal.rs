@@ -1,5 +1,5 @@
-//! Certificates that are replaced while the server runs: new connections use the new ones, those
-//! that are there go on.
+//! Replacement of certificates at run time: new connections use the new ones, existing connections
+//! are kept.
 
 use crate::connection::{EtcdTls, EtcdTlsSource};
 use crate::shared::EtcdShared;
@@ -7,7 +7,7 @@ use crate::shared::EtcdShared;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two looks at the files.
+/// Poll interval of the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the certificate source. Unusable certificates are logged once and not applied.

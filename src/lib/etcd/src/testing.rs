@@ -248,9 +248,9 @@ fn free_ports() -> [u16; 2] {
     [(); 2].map(|()| free_port())
 }
 
-/// A port for a process that is started, perhaps again and again, on the same one. The system gives
-/// it to no connection that is opened meanwhile: a client that tries to reach a process that is
-/// down would, now and then, get that very port for its own end, and connect to itself.
+/// A port for a process that may be restarted on the same one. The system gives it to no connection
+/// that is opened meanwhile: otherwise a client connecting to a stopped process could get that very
+/// port for its own end, and connect to itself.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();

@@ -163,7 +163,7 @@ impl FeatureReport {
         }
     }
 
-    /// As shown: a feature that no server has looked at has none.
+    /// As displayed; empty if no server has observed the feature.
     pub fn state_text(&self) -> &'static str {
         self.state.map_or("Unknown", FeatureState::as_str)
     }

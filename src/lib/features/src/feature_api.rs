@@ -61,7 +61,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P06",
-            "API servers with the gate and without it: those without do not take part, so a transition waits for them, and its condition Blocked names them. A rollback stops transitions where they are: their tasks are stored, and continue when the gate is on again.",
+            "API servers with the gate and without it: those without do not participate, so a transition waits for them, and its condition Blocked names them. A rollback stops transitions where they are: their tasks are stored, and continue when the gate is on again.",
         ),
         answer(
             "P07",

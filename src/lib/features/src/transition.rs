@@ -14,7 +14,7 @@ use std::time::Duration;
 /// may report the old value.
 pub const WAIT_FOR_USES: &str = "WaitForUses";
 
-/// Between looks whether the old value is still in use that was reported when a feature was off.
+/// Interval of checks whether a feature reported as used while off is still in use.
 pub const RECHECK: Duration = Duration::from_secs(600);
 
 /// Reported values that an object holds at most: two for each version there could be.
@@ -145,7 +145,7 @@ pub struct TransitionView<'a> {
 pub enum Blocker {
     /// A server has the other value.
     Server(String),
-    /// A server does not say which value it has: it does not take part in transitions.
+    /// A server does not report its value, so it does not participate in transitions.
     Silent(String),
     /// A server has not seen the record yet.
     Unobserved(String),
@@ -238,7 +238,7 @@ impl TransitionRecord {
         }
         match self.tasks.first() {
             Some(task) if task != WAIT_FOR_USES => TransitionStep::Run(task.clone()),
-            // An object that lost its last task waits all the same.
+            // An object that lost its last task still waits.
             _ => self.wait_for_uses(view),
         }
     }
@@ -250,7 +250,7 @@ impl TransitionRecord {
         uses.iter().find(|found| found.enabled)
     }
 
-    /// Entries are only ever added: those of late components are cleared now and then, and come
+    /// Entries are only ever added: those of late components are cleared occasionally, and come
     /// back if they still hold.
     fn rest(&self, view: &TransitionView<'_>) -> TransitionStep {
         match self.late_use() {

@@ -19,7 +19,7 @@ pub struct Away {
 /// Why a wait ends without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwayError {
-    /// The budget is spent, or called back for other callers.
+    /// The budget is exhausted, or was revoked for other callers.
     Full,
     /// More than the whole budget.
     TooLarge,

@@ -9,8 +9,8 @@
 //!
 //! A request that waits for its client or for a webhook must not starve those that work. While its
 //! body arrives it only holds loans; for a webhook it leaves its seat and moves its bytes to
-//! `Flow::away`, where each webhook is one caller. Loans are called back when callers that hold
-//! less need them. Masters have a reserve of bytes of their own.
+//! `Flow::away`, where each webhook is one caller. Loans are revoked when callers that hold less
+//! need them. Masters have a reserve of bytes of their own.
 //!
 //! [`Flow::classify`] alone decides which requests count as one caller of bytes, [`Flow::assign`]
 //! to which flow and level they belong.

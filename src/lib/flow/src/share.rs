@@ -43,7 +43,7 @@ pub struct QueueLimit {
 }
 
 impl QueueLimit {
-    /// Nobody waits.
+    /// No caller is waiting.
     pub const NONE: Self = Self { per_caller: 0, total: 0 };
 }
 
@@ -70,7 +70,7 @@ struct ShareState {
     /// anonymous ones.
     lines: [BTreeSet<(usize, u64, u64)>; 2],
     waiters: usize,
-    /// Loans called back but not returned yet.
+    /// Loans revoked but not returned yet.
     called_back: usize,
     tickets: u64,
 }
@@ -81,14 +81,14 @@ struct CallerEntry {
     queue: VecDeque<Waiter>,
     /// By ticket, oldest first.
     loans: BTreeMap<u64, LoanRecord>,
-    /// Called back but not returned yet.
+    /// Revoked but not returned yet.
     called_back: usize,
 }
 
 #[derive(Debug)]
 struct LoanRecord {
     amount: usize,
-    /// `None` once called back.
+    /// `None` once revoked.
     call_back: Option<oneshot::Sender<()>>,
 }
 
@@ -97,7 +97,7 @@ struct Waiter {
     ticket: u64,
     amount: usize,
     caller: BudgetCaller,
-    /// Calls back loans; its own caller's only if they are younger than this ticket.
+    /// Revokes loans; those of the same caller only if they are younger than this ticket.
     calls_back: Option<u64>,
     granted: oneshot::Sender<()>,
 }
@@ -110,8 +110,7 @@ pub struct BudgetGrant {
     amount: usize,
 }
 
-/// An amount that may be called back, as its holder waits for something else. Returned when
-/// dropped.
+/// An amount that can be revoked, as its holder waits for something else. Returned when dropped.
 #[derive(Debug)]
 pub struct Loan {
     grant: BudgetGrant,
@@ -183,7 +182,7 @@ impl Share {
         Some(BudgetGrant { core: Arc::clone(core), caller, amount })
     }
 
-    /// Like [`Self::take`], but calls back loans if there is no room, and returns one.
+    /// Like [`Self::take`], but revokes loans if there is no room, and returns one.
     pub async fn lend(
         &self,
         caller: BudgetCaller,
@@ -341,9 +340,9 @@ impl ShareState {
         leaves(held, amount, free)
     }
 
-    /// Calls back loans until `amount` fits: those of the caller that holds most, as long as that
-    /// is more than this caller would hold; else its own loans younger than `ticket`, so that its
-    /// oldest one can finish.
+    /// Revokes loans until `amount` fits: those of the largest holder, as long as that is more than
+    /// this caller would hold; else its own loans younger than `ticket`, so that its oldest one can
+    /// finish.
     fn call_back(&mut self, limit: usize, caller: BudgetCaller, amount: usize, ticket: u64) {
         let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let wanted = if held == 0 { amount } else { held + 2 * amount };
@@ -481,7 +480,7 @@ impl Drop for QueuedWaiter {
 }
 
 impl BudgetGrant {
-    /// Makes it subject to being called back.
+    /// Makes it revocable.
     pub fn into_loan(self) -> Loan {
         Loan::new(self)
     }
@@ -504,7 +503,7 @@ impl Loan {
         self.grant.amount
     }
 
-    /// Waits until it is called back. Cancel safe.
+    /// Waits until it is revoked. Cancel safe.
     pub async fn called_back(&mut self) {
         if !self.is_called_back {
             // The sender is only dropped after sending.
@@ -513,10 +512,10 @@ impl Loan {
         }
     }
 
-    /// Grows the loan; the whole is called back together.
+    /// Grows the loan, which is revoked as a whole.
     ///
     /// # Errors
-    /// No room as in [`Share::lend`], or it was called back; the loan keeps its amount.
+    /// No room as in [`Share::lend`], or it was revoked; the loan keeps its amount.
     pub async fn grow(&mut self, more: usize, max_wait: Duration) -> Result<(), Full> {
         let (share, caller, ticket) =
             (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);

@@ -243,7 +243,7 @@ mod tests {
         let many = std::iter::once(("v0".to_owned(), "x".repeat(MAX_TEXT))).chain(many).collect();
         let made = environment(many).await;
         assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_VARIABLES);
-        // References that never close are looked at once.
+        // Unclosed references are scanned only once.
         let open = "$(".repeat(2_000_000);
         assert_eq!(expanded(&open, &made, &mut VariableRoom::new()), open);
         let open = format!("{open})");

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Interval between lists of the runtime, which bounds how late a container's exit is noticed.
+/// Interval between lists of the runtime: the max delay until a container's exit is noticed.
 const RELIST: Duration = Duration::from_secs(1);
 /// Retry interval of a failed termination.
 const END_RETRY: Duration = Duration::from_secs(10);

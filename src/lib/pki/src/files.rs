@@ -74,7 +74,7 @@ pub fn private_directory(path: &Path) -> Result<(), FileError> {
 /// [`FileError`].
 pub fn check_private(path: &Path) -> Result<(), FileError> {
     let metadata = fs::metadata(path).map_err(|source| FileError::Io {
-        what: "look at",
+        what: "inspect",
         path: path.to_owned(),
         source,
     })?;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files looked at in a directory; the rest is left out.
+/// Max files read in a directory; others are skipped.
 const MAX_FILES: usize = 256;
 
 /// A certificate in a file.

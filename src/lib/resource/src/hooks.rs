@@ -8,7 +8,7 @@ use ferrokube_apimachinery::field::FieldError;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// The write that a hook takes part in.
+/// The write that a hook is called for.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// Stored object; `None` for a create.
@@ -36,7 +36,7 @@ pub struct MaintainedObject {
     pub object: Document,
     /// Restored whatever users do; otherwise only while its annotation permits that.
     pub is_mandatory: bool,
-    /// Path of a field that users may set all the same; empty: none.
+    /// Path of a field that users may set nevertheless; empty: none.
     pub free: &'static [&'static str],
 }
 

@@ -49,7 +49,7 @@ pub struct Manager {
     pub subresource: String,
     /// RFC 3339 seconds; the entry's time, if it changes.
     pub time: String,
-    /// Whether the server sets the trace annotations: then nobody owns them.
+    /// Whether the server sets the trace annotations, which then have no owner.
     pub ids_are_servers: bool,
     /// The other versions of a custom resource, as `apiVersion`; `None` accepts entries of any
     /// version.

@@ -52,7 +52,7 @@ pub struct SchemaContext<'a> {
 pub struct Loaded {
     /// The schema, as far as it could be read.
     pub schema: Schema,
-    /// In kube-apiserver's words.
+    /// kube-apiserver's message.
     pub errors: Vec<FieldError>,
     /// Whether it is structural, with valid defaults: the precondition for compiling rules.
     pub is_structural: bool,

@@ -50,7 +50,7 @@ impl MergeBudget {
         work::count(elements);
         self.0.set(self.0.get() + elements);
         if self.0.get() > MAX_ELEMENTS {
-            Err(PatchError::TooLarge("it looks at too many elements of lists".to_owned()))
+            Err(PatchError::TooLarge("it compares too many list elements".to_owned()))
         } else {
             Ok(())
         }

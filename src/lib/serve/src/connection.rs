@@ -433,7 +433,7 @@ impl Future for HandlerFuture {
         }
         in_flight.answered(response.status());
         let kept = response.extensions_mut().remove::<BodyGuard>();
-        let in_flight = this.in_flight.take().expect("looked at above");
+        let in_flight = this.in_flight.take().expect("checked above");
         Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, kept))))
     }
 }

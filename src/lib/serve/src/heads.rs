@@ -1,6 +1,5 @@
-//! A common limit on the unfinished heads of all connections, as nobody knows whose they are yet.
-//! Above it the oldest are cut: an honest head is as old as its transfer takes, one that is held
-//! back gets old.
+//! A common limit on the unfinished heads of all connections, whose users are not known yet. Above
+//! it the oldest connections are closed: an honest head completes soon, one that is held back ages.
 
 use futures::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};

@@ -1,7 +1,7 @@
-//! The lobby: connections without a first request, or with an unfinished large head; nobody is
-//! known to use them yet. Threads of its own poll them, at a low priority: in the runtime, a burst
-//! of a thousand handshakes would delay every request by the sum of them, and at the same priority
-//! its threads would compete with the runtime's.
+//! The lobby: connections without a first request, or with an unfinished large head, whose
+//! users are not known yet. Dedicated threads poll them at low priority: in the runtime, a burst of
+//! a thousand handshakes would delay every request by their sum, and at equal priority the threads
+//! would compete with the runtime's.
 
 use crate::activity::Activity;
 use parking_lot::Mutex;

@@ -118,7 +118,7 @@ impl ShownChain {
 }
 
 impl ShownChain {
-    /// Keeps only the leaf if the others do not help to verify it: anybody can make them, and a
+    /// Keeps only the leaf if the others do not help to verify it: any client can make them, and a
     /// connection lives long.
     fn forget_unneeded(&mut self, peer: &Peer, tls: &Tls) {
         let is_needed = |verified: &Option<Arc<[u8]>>, by: Verifier| {

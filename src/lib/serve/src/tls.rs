@@ -41,7 +41,7 @@ pub enum TlsError {
     Authority(String),
     /// One key signs for clients and for front proxies (fault 52).
     #[error(
-        "the client CA and the front proxy's CA share a key: every client could pass itself off as anybody"
+        "the client CA and the front proxy's CA share a key: every client could impersonate any user"
     )]
     Shared,
 }
@@ -348,7 +348,7 @@ impl ResolvesServerCert for ServingCertificate {
 const MAX_CHAIN: usize = 8;
 /// Max total bytes of a chain: a connection keeps it, plus a copy for verification.
 const MAX_CHAIN_BYTES: usize = 16 << 10;
-/// And of such that no CA verifies, which anybody can make.
+/// Max total bytes of a chain that no CA verifies, which any client can make.
 const MAX_UNVERIFIED_BYTES: usize = 4 << 10;
 
 /// Accepts any certificate whose key the client has, within bounds: it is judged later.

@@ -128,7 +128,7 @@ pub struct ControlPlaneBuilder {
 
 /// What is served.
 impl ControlPlaneBuilder {
-    /// Adds native kinds. Without any bundle, nothing is served but health and the like.
+    /// Adds native kinds. Without a bundle, only non-resource paths such as health are served.
     #[must_use]
     pub fn bundle(mut self, bundle: Bundle) -> Self {
         self.bundles.push(bundle);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Checks of rights during admission.
 pub(crate) struct Rights(pub(crate) Arc<dyn Authorizer>);
 
-/// Escalation check: nobody may grant rights they lack. Runs before validation, too, as in
+/// Escalation check: users cannot grant rights they lack. Runs before validation, too, as in
 /// kube-apiserver; the object as stored decides.
 pub(crate) fn escalation_step(
     rbac: &Arc<Rbac>,

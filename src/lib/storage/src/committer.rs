@@ -35,14 +35,14 @@ pub(crate) trait JournalWriter: Send {
     /// refused.
     fn has_space(&mut self, probe: bool) -> bool;
 
-    /// Called after a batch was published with an empty queue: a good time for cheap bookkeeping
-    /// that nobody waits for.
+    /// Called after a batch was published with an empty queue: the time for cheap bookkeeping that
+    /// delays no write.
     fn acknowledged(&mut self) {}
 
     /// The store is closing; the last call.
     fn close(&mut self) {}
 
-    /// Called when idle, and now and then under load while there is damage: releases buffers and
+    /// Called when idle, and occasionally under load while there is damage: releases buffers and
     /// space needed only by bursts, and repairs damage. Returns false if more remains to be done.
     /// `state` is the journal's content.
     fn rest(&mut self, _state: &LiveState<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! Turns: writers of one key compute one after the other, first come, first served.
+//! Turns: writers of one key compute sequentially, first come, first served.
 //!
 //! Waiters are futures and hold no thread. The mutexes are held for a few instructions, never
 //! during a turn.

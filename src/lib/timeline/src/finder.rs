@@ -1,8 +1,8 @@
 //! Searches bytes for ids: runs of hexadecimal digits that have the length of an id and match one
 //! of the given ids.
 //!
-//! A run of 32 digits covers one byte of any 32 consecutive ones, so most of a text is never looked
-//! at, and the cost does not depend on the number of ids (an automaton for a thousand ids took ten
+//! A run of 32 digits covers one byte of any 32 consecutive ones, so most of a text is never
+//! read, and the cost does not depend on the number of ids (an automaton for a thousand ids took ten
 //! times as long).
 
 use memchr::memmem;

@@ -30,7 +30,7 @@ pub struct MatchedLine {
     pub line: LogLine,
 }
 
-/// What was found in all files, and what was not looked at.
+/// Matches in all files, and the files that were skipped.
 #[derive(Debug, Default)]
 pub struct ScanResult {
     /// Matching lines, unordered.

@@ -61,7 +61,7 @@ pub struct WebhookCall<'a> {
 pub enum CallError {
     /// Shown to the client.
     Failed(CallFault),
-    /// The caller's budget was called back.
+    /// The caller's budget was revoked.
     NoRoom,
 }
 

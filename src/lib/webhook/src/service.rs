@@ -10,7 +10,7 @@ pub trait ServiceResolver: Send + Sync + Debug {
     /// Addresses of a service's port, with ports. Called for every new connection.
     ///
     /// # Errors
-    /// Why there are none, for clients, in kube-apiserver's words.
+    /// Why there are none: kube-apiserver's message for clients.
     fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
 }
 

@@ -1,7 +1,7 @@
-//! A row of `rules.tsv`: a field of a type, when the row applies, what must hold, and the words if
-//! they are not the usual ones. `FIELD[]` is each item, `FIELD{}` each key, `FIELD@PLACE` a field
-//! that errors place elsewhere ([`FieldPath::placed`]). The functions are in `rules/`, by what they
-//! look at:
+//! A row of `rules.tsv`: a field of a type, the condition for the row, the rule, and the message if
+//! it is not the usual one. `FIELD[]` is each item, `FIELD{}` each key, `FIELD@PLACE` a field whose
+//! errors are reported elsewhere ([`FieldPath::placed`]). The functions are in `rules/`, by
+//! subject:
 //!
 //! | rule | holds if the field |
 //! |---|---|

@@ -33,7 +33,7 @@ pub(crate) struct TypeRules {
     off: Vec<&'static str>,
     /// Fields of which only the first that is set is looked into.
     choices: Vec<&'static str>,
-    /// Fields of those that are looked into all the same.
+    /// Fields of the union that are validated regardless of the choice.
     besides: Vec<&'static str>,
     /// Fields of which none is looked into if several are given.
     exclusive: Vec<&'static str>,

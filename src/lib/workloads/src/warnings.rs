@@ -2,9 +2,9 @@
 //!
 //! | rule | warns of the field |
 //! |---|---|
-//! | `warn` | (always: the conditions say it all), in the words of the row, after its path |
-//! | `warn-plain` | likewise, in just these words |
-//! | `warn-ip`, `warn-cidr` | if it is an address or a range that is not written as usual |
+//! | `warn` | whenever the conditions hold: its path, then the row's message |
+//! | `warn-plain` | likewise, with the message only |
+//! | `warn-ip`, `warn-cidr` | if it is an address or CIDR in a non-canonical form |
 //! | `warn-label` | if it is a deprecated label of nodes |
 //! | `warn-values` | values in its expressions that no label has |
 //! | `warn-fraction` | if it is an amount of bytes that is not whole |

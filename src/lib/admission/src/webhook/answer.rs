@@ -34,7 +34,7 @@ pub(super) struct ReviewAnswer {
 /// Reads an answer to the review with this uid, in its version.
 ///
 /// # Errors
-/// Why it is invalid, in kube-apiserver's words.
+/// Why it is invalid, with kube-apiserver's message.
 pub(super) fn read(
     bytes: &[u8],
     uid: &str,

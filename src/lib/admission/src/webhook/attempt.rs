@@ -26,7 +26,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// Why a review does not allow the write.
 #[derive(Debug)]
 pub(super) enum ReviewFault {
-    /// The call failed: the webhook's failure policy decides. kube-apiserver's words.
+    /// The call failed: the webhook's failure policy decides. kube-apiserver's message.
     Call(String),
     /// The webhook denied the write.
     Denied(Failure),
@@ -159,7 +159,7 @@ fn too_many(hook: &Hook) -> Failure {
     Failure::new(Reason::TooManyRequests, message).with_details(details)
 }
 
-/// The class of a failed call, in the words of client-go where it has any.
+/// The class of a failed call, with client-go's message where it has one.
 fn worded(hook: &Hook, fault: &CallFault) -> String {
     let posting = |why: &str| format!("Post {}: {why}", quote(&hook.webhook.address().shown()));
     match fault {

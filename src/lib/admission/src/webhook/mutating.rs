@@ -1,4 +1,4 @@
-//! MutatingAdmissionWebhook: reviews one after the other, each of which may patch the object.
+//! MutatingAdmissionWebhook: sequential reviews, each of which may patch the object.
 
 use super::WebhookEnvironment;
 use super::answer::ReviewAnswer;

@@ -1,4 +1,4 @@
-//! Syntax errors of JSON in the words of `encoding/json`.
+//! JSON syntax errors, with the messages of `encoding/json`.
 
 /// Error of parsing a JSON value; `None` if it is valid. Ignores depth.
 pub fn syntax_fault(bytes: &[u8]) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Why a text is no IP address or network, in the words of Go's `netip`.
+//! Errors of parsing IP addresses and networks, with the messages of Go's `netip`.
 
 use crate::field::quote;
 

@@ -1,4 +1,4 @@
-//! Errors of parsing times and durations in the words of Go's `time`.
+//! Errors of parsing times and durations, with the messages of Go's `time`.
 
 use crate::field::quote;
 

@@ -1,5 +1,5 @@
-//! Duplicate keys with their lines, in the words of Go's strict reader. Scans a body again whose
-//! duplicates are known.
+//! Duplicate keys with their lines, with the messages of Go's strict decoder. Scans a body again
+//! after duplicates were found.
 
 use crate::field::quote;
 use crate::json::MAX_DUPLICATES;

@@ -88,7 +88,7 @@ pub enum AuditError {
     #[error("the audit log cannot be written")]
     Unavailable,
     /// No space for the file; temporary. The event is queued, or dropped and counted: a write that
-    /// frees space may go on.
+    /// frees space is still allowed.
     #[error("the disk of the audit log is full")]
     Full,
     /// [`AuditLog::close`] was called.

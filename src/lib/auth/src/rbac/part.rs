@@ -58,7 +58,7 @@ impl RbacPart {
     pub(super) fn push(&self, namespace: &str, change: RbacChange) {
         let mut queue = self.queue();
         let (kind, name) = (change.kind(), change.name().to_owned());
-        // Nothing to undo: creates and deletes that nobody asks about leave nothing behind.
+        // Nothing to undo: unread creates and deletes leave nothing behind.
         if matches!(change, RbacChange::Remove(..))
             && queue.cleared.is_empty()
             && let Ok(_nobody_applies) = self.applying.try_lock()
@@ -83,8 +83,8 @@ impl RbacPart {
         self.queued.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether the index is current, after applying pending changes if they are small and nobody
-    /// else does. Never blocks or computes for long.
+    /// Whether the index is current, after applying pending changes if they are small and no other
+    /// thread does. Never blocks or computes for long.
     pub(super) fn is_current(&self) -> bool {
         if self.is_applied(self.queued()) {
             return true;
@@ -141,7 +141,7 @@ impl RbacPart {
         }
     }
 
-    /// Whether there is nothing in the index, and nothing to come. Nobody may queue meanwhile.
+    /// Whether index and queue are empty. The queue must be locked.
     pub(super) fn is_unused(&self) -> bool {
         let queue = self.queue();
         queue.changes.is_empty() && self.applying.try_lock().is_ok() && self.index.load().is_empty()

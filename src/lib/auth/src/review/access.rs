@@ -32,8 +32,8 @@ impl ComputedResource for AccessReview {
     fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         let ComputedCall { context, target, .. } = call;
         Box::pin(async move {
-            let (caller, anybody) = (&context.user, UserInfo::default());
-            let subject = if self.kind == ReviewKind::Own { caller } else { &anybody };
+            let (caller, anonymous) = (&context.user, UserInfo::default());
+            let subject = if self.kind == ReviewKind::Own { caller } else { &anonymous };
             let asked = object.str(&["spec", "resourceAttributes", "namespace"]);
             let own = target.namespace.as_deref().unwrap_or_default();
             let scope =

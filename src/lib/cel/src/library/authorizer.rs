@@ -115,7 +115,7 @@ function!(namespace, [check, Value::String(text)] =>
     narrowed(check, |resource| resource.namespace = owned(text)));
 function!(object_name, [check, Value::String(text)] =>
     narrowed(check, |resource| resource.name = owned(text)));
-// RBAC does not look at selectors.
+// RBAC ignores selectors.
 function!(selector, [check, Value::String(_)] => narrowed(check, |_| ()));
 
 function!(check_right, [check, Value::String(verb)] => {

@@ -402,7 +402,7 @@ fn mistyped(value: &Value, field: &str, kind: &str) -> Failure {
     Failure::bad_request(wrong_type(value, field, kind))
 }
 
-/// The words of Go's decoder.
+/// Error message of Go's decoder.
 fn wrong_type(value: &Value, field: &str, kind: &str) -> String {
     let given = match value {
         Value::Number(number) if kind == "int64" => format!("number {number}"),

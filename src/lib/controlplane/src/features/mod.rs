@@ -59,7 +59,7 @@ pub(crate) struct FeatureFlow {
     tasks: JoinSet<TaskEnd>,
     /// By feature.
     states: BTreeMap<String, TaskState>,
-    /// Features to look at, and when.
+    /// Features to process, and when.
     due: BTreeMap<String, Instant>,
     stats: Arc<FeatureStats>,
     events: FeatureEvents,

@@ -34,7 +34,7 @@ impl DurationCounts {
     }
 }
 
-/// One feature, as last looked at.
+/// One feature, as last observed.
 #[derive(Clone, Default)]
 struct FeatureNumbers {
     state: Option<FeatureState>,

@@ -28,7 +28,7 @@ const BATCH: usize = 16;
 const PAUSE: Duration = Duration::from_millis(8);
 /// Objects that a pass holds names of; the next pass finds the others.
 const MAX_FOUND: usize = 50_000;
-/// Passes that wrote without an error, and found more all the same: clients add as fast.
+/// Max passes that wrote without an error but found more objects: clients add them as fast.
 const MAX_PASSES: usize = 100;
 /// Examples in a condition.
 const EXAMPLES: usize = 3;

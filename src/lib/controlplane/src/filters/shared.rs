@@ -27,7 +27,7 @@ pub(crate) fn wait<'a>(
     }
     let action = &incoming.action;
     let is_resource = action.resource().is_some();
-    // Discovery goes on while the storage is away.
+    // Discovery keeps working while the storage is unavailable.
     if !needs_state(action) || !is_resource && store.trouble().is_some() {
         return None;
     }

@@ -1,5 +1,5 @@
-//! The delay that rejected requests are asked for: doubled while a level goes on rejecting, then
-//! shortened second by second.
+//! Retry-After of rejected requests: doubled while a level keeps rejecting, then shortened second
+//! by second.
 
 use std::collections::VecDeque;
 use tokio::time::{Duration, Instant};

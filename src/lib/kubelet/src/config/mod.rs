@@ -51,7 +51,7 @@ pub struct KubeletSettings {
     pub image_service_endpoint: Option<String>,
     /// Directory of static pods.
     pub static_pod_path: Option<String>,
-    /// Time between two looks at it.
+    /// Interval between scans of it.
     pub file_check_frequency: Option<Duration>,
     /// Directory of the containers' logs.
     pub pod_logs_dir: Option<String>,
@@ -69,11 +69,11 @@ pub struct KubeletSettings {
     pub registry_burst: Option<i64>,
     /// Whether to create the Node object.
     pub register_node: Option<bool>,
-    /// Pods that fit.
+    /// Max number of pods.
     pub max_pods: Option<i64>,
-    /// Interval of looks at the node.
+    /// Interval at which the node status is computed.
     pub node_status_update_frequency: Option<Duration>,
-    /// Longest time between two writes of an unchanged node status.
+    /// Interval at which an unchanged node status is written.
     pub node_status_report_frequency: Option<Duration>,
     /// Duration of the node's lease.
     pub node_lease_duration_seconds: Option<i64>,
@@ -101,7 +101,7 @@ pub struct KubeletConfig {
     pub image_service_endpoint: String,
     /// Directory of static pods, if any.
     pub static_pod_path: Option<String>,
-    /// Time between two looks at it.
+    /// Interval between scans of it.
     pub file_check_frequency: Duration,
     /// Directory of the containers' logs.
     pub pod_logs_dir: String,
@@ -111,11 +111,11 @@ pub struct KubeletConfig {
     pub pulls: PullConfig,
     /// Whether to create the Node object.
     pub register_node: bool,
-    /// Pods that fit.
+    /// Max number of pods.
     pub max_pods: u32,
-    /// Interval of looks at the node.
+    /// Interval at which the node status is computed.
     pub node_status_update_frequency: Duration,
-    /// Longest time between two writes of an unchanged node status.
+    /// Interval at which an unchanged node status is written.
     pub node_status_report_frequency: Duration,
     /// Duration of the node's lease.
     pub node_lease_duration: Duration,

@@ -76,7 +76,7 @@ impl RoomKeeper<'_> {
         if self.collected.is_none_or(|at| at.elapsed() >= COLLECT) {
             self.collected = Some(Instant::now());
             if let Err(error) = self.collect(&figures).await {
-                tracing::warn!(%error, "cannot look for unused images");
+                tracing::warn!(%error, "cannot list unused images");
             }
             figures = self.figures().await;
         }
@@ -144,7 +144,7 @@ impl RoomKeeper<'_> {
         let before = std::mem::replace(&mut *self.node.pressure.lock(), pressure);
         if before != pressure {
             let NodePressure { memory, disk, processes } = pressure;
-            tracing::warn!(memory, disk, processes, "what the node is short of has changed");
+            tracing::warn!(memory, disk, processes, "node pressure has changed");
         }
     }
 
@@ -223,7 +223,7 @@ impl RoomKeeper<'_> {
     ) -> BTreeMap<String, PodConsumption> {
         let used = self.usage.consumption(signal == EvictionSignal::Memory).await;
         let used = used.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot learn what pods use");
+            tracing::warn!(%error, "cannot read the usage of pods");
             BTreeMap::new()
         });
         let used = used

@@ -33,7 +33,7 @@ pub struct LogRotation {
 /// Why a log was not rotated; retried at the next check.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
-    #[error("cannot look at the container: {0}")]
+    #[error("cannot inspect the container: {0}")]
     Look(#[source] CriError),
     #[error("cannot tidy up the older logs: {0}")]
     Tidy(#[source] io::Error),

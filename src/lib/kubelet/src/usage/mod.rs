@@ -86,7 +86,7 @@ impl UsageCollector {
     pub(crate) async fn metrics(&self) -> String {
         let summary = self.collected().await;
         let summary =
-            summary.inspect_err(|error| tracing::warn!(%error, "cannot collect what pods use"));
+            summary.inspect_err(|error| tracing::warn!(%error, "cannot collect the usage of pods"));
         metrics::text(summary.as_deref().ok())
     }
 

@@ -130,7 +130,7 @@ impl Registry {
     }
 }
 
-/// Why managedFields are invalid, in kube-apiserver's words.
+/// Why managedFields are invalid, with kube-apiserver's message.
 fn invalid_managed_fields(object: &Document) -> Option<String> {
     object.list(&["metadata", "managedFields"]).iter().find_map(|entry| {
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! Snapshots share all unchanged entries with the current state: holding one costs the entries
 //! overwritten since, which the store counts.
 //!
-//! As with kube-apiserver, which compacts etcd, no list goes on forever: a page of a state that was
+//! As with kube-apiserver, which compacts etcd, no list lasts forever: a page of a state that was
 //! overwritten five to ten minutes ago is expired, however often it is requested.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};

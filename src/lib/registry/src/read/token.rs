@@ -64,7 +64,7 @@ impl ContinueToken {
     }
 }
 
-/// Error for an invalid token, in kube-apiserver's words for its own tokens, which are JSON.
+/// Error for an invalid token: kube-apiserver's message for its own tokens, which are JSON.
 pub(super) fn refusal(text: &str) -> String {
     if text.len() > MAX_LENGTH {
         return "it is too long".to_owned();

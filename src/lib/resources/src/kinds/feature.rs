@@ -184,7 +184,7 @@ fn status(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// Only features whose status says so are set here: a value that nobody obeys would mislead.
+/// Only features whose status allows it can be set here: a value without effect would mislead.
 fn desired(change: &Change<'_>, object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "spec.desired";
     const CANARY: &str = "spec.canaryPercent";

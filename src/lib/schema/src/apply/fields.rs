@@ -58,7 +58,7 @@ fn map(schema: Option<&Schema>, fields: &Map, skip: &Skip<'_>, depth: usize) -> 
         let below = skip.below(name);
         let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
         let hidden = child.as_object().is_some_and(|map| below.hides(map.keys()));
-        // Nobody owns the metadata itself.
+        // The metadata itself has no owner.
         if skip.has(name) || hidden || (empty && below.is_metadata()) {
             continue;
         }

@@ -125,7 +125,7 @@ pub(super) fn is_subset(one: &Fields, other: &Fields) -> bool {
     })
 }
 
-/// Calls back with the path of every member: those of one level before those below it, as in
+/// Calls `visit` with the path of every member, each level before those below it, as in
 /// kube-apiserver.
 pub(super) fn for_each<'a>(
     set: &'a Fields,

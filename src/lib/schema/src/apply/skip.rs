@@ -1,4 +1,4 @@
-//! Fields that nobody owns: server-set metadata, the trace annotations, and the definition's reset
+//! Fields without an owner: server-set metadata, the trace annotations, and the definition's reset
 //! fields.
 
 use super::ResetFields;

@@ -111,8 +111,8 @@ impl TypeFault {
         let (mut node, mut kind) = (root, go_types::of(root));
         let (mut owner, mut fields) = (String::new(), Vec::new());
         for step in &way {
-            // A schema where a list or a bool may stand, too, has a decoder of its own, whose errors
-            // name the fields in it all the same.
+            // A schema where a list or a bool may stand, too, has a decoder of its own, whose
+            // errors name the fields in it anyway.
             node = node.inside.as_deref().unwrap_or(node);
             let property = step
                 .as_deref()

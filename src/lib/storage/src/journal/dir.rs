@@ -149,7 +149,7 @@ impl JournalDir {
     pub(crate) fn create_manifest(&self, acknowledged: Acknowledged) -> io::Result<Manifest> {
         let temporary = self.path("MANIFEST.tmp");
         let file = self.io.create(&temporary)?;
-        // Like one that is opened. Nobody else has it yet.
+        // Locked like an existing one; cannot be contended yet.
         file.lock()?;
         let manifest = Manifest::create(file, acknowledged)?;
         self.io.rename(&temporary, &self.manifest_path())?;

@@ -449,7 +449,7 @@ impl BaseOutput<'_> {
         self.pushed()
     }
 
-    /// Appends a delete without its last state, which nobody reads any more.
+    /// Appends a delete without its last state, which is no longer read.
     fn push_delete(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
         let OpHeader { revision, create_revision, previous, prefix_len, .. } = op.header;
         let flags = OpFlags::default().with(OpFlags::DELETE, true);

@@ -205,7 +205,7 @@ impl Journal {
             if self.end.len > SEGMENT_HEADER as u64 { self.close_active() } else { Ok(()) };
         self.space.pressure = SpacePressure::High;
         let outcome = match closed {
-            // Out of descriptors: the active log goes on.
+            // Out of descriptors: continue in the active log.
             Ok(()) if self.end.len > SEGMENT_HEADER as u64 => Err(AppendError::Full),
             Ok(()) => self.rewriter.repair(state.image(), pressure).map_err(AppendError::Fatal),
             Err(error) => Err(error),

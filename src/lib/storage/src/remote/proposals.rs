@@ -365,7 +365,7 @@ impl Remote {
     }
 
     /// Guards again what the caller did not guard; a guard of the caller fails. Returns what to say
-    /// if that goes on.
+    /// if that persists.
     fn renew(&self, proposal: &mut OpenProposal, key: Key) -> Result<String, CommitError> {
         let OpenProposal { txn, given, .. } = proposal;
         if txn.guards[..*given].iter().any(|guard| *guard.key() == key) {

@@ -62,7 +62,7 @@ pub enum Acknowledgement {
     Done,
     /// It did not happen.
     Refused,
-    /// Nobody said.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Judge<'a> {
                 Some(Acknowledgement::Refused) => {
                     self.violations.push(format!("a refused write was applied: {event:?}"));
                 }
-                None => self.violations.push(format!("written twice, or by nobody: {event:?}")),
+                None => self.violations.push(format!("written twice, or by no client: {event:?}")),
             }
         }
     }
@@ -293,8 +293,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What was acknowledged is in the history. It, and what is there without a reply, is after
-    /// the state that its guard required.
+    /// Acknowledged writes are in the history. They, and recorded writes without a reply, follow
+    /// the state that their guard required.
     fn check_writes(&mut self, operations: &[ClientOperation]) {
         for operation in operations {
             let Act::Write { text, guard, outcome } = &operation.act else { continue };

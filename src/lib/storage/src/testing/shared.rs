@@ -168,7 +168,7 @@ impl State {
 }
 
 impl SharedClient {
-    /// Holds the feed back, or lets it go on.
+    /// Pauses or resumes the feed.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }

@@ -99,7 +99,7 @@ impl Rotating {
             .write_all(bytes)
             .and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
-            // Devices cannot be truncated, but nobody reads torn lines from them.
+            // Devices cannot be truncated, but are not read back.
             let _ = self.file.set_len(self.size);
             return Err(error);
         }

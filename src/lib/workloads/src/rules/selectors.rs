@@ -19,7 +19,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
                 term(one, true, it.path.index(at), errors);
             }
         },
-        // Values of preferences may be anything: a cluster of one node fits all the same.
+        // Values of preferences are not checked.
         "nodeterm" => |it, errors| {
             if let Some(one) = it.given() {
                 term(one, false, it.path, errors);

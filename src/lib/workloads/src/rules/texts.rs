@@ -51,7 +51,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
                 }
             }
         },
-        // The value is shown as it is looked at.
+        // The error shows the value as compared.
         "provisioner" => |it, errors| {
             if it.set().is_some() {
                 let lower = it.text().to_lowercase();

@@ -58,15 +58,15 @@ fn texts(texts: &[String]) -> usize {
 
 impl Default for Watchers {
     fn default() -> Self {
-        // Nobody waits for room: watches end when their clients please.
+        // Rejected immediately, as only clients decide when watches end.
         let share = |bytes| Share::new(bytes, QueueLimit::NONE);
         Self { users: share(USER_BYTES), components: share(COMPONENT_BYTES) }
     }
 }
 
 impl Watchers {
-    /// Counts a watch for the authenticated user until the result is dropped: nobody gets more
-    /// by impersonating others, or by making accounts. `None`: it is not counted.
+    /// Counts a watch for the authenticated user until the result is dropped: no user gets more by
+    /// impersonating others, or by making accounts. `None`: it is not counted.
     ///
     /// # Errors
     /// 429 when the user has as many as may be.

@@ -113,7 +113,7 @@ pub(super) async fn closing_finishes_what_was_accepted(bench: CaseContext) {
         }
     };
     assert!(matches!(end, WatchError::Closed) && seen == 50);
-    assert_eq!(store.snapshot(&prefix).count(None, None), 50, "reads go on");
+    assert_eq!(store.snapshot(&prefix).count(None, None), 50, "reads continue");
     assert_eq!(store.failure(), None);
     store.close().await;
 }
