@@ -67,15 +67,14 @@ impl<'a> CandidateWrite<'a> {
         }
     }
 
-    /// Whether objects of both versions are of one kind: also those of a subresource with a kind of
-    /// its own.
+    /// Whether both versions have the same object kind, also for subresources with their own kind.
     pub(crate) fn is_same_kind(&self, one: &Served, other: &Served) -> bool {
         let subresource = &self.attributes.target.subresource;
         kind_of(one, subresource) == kind_of(other, subresource)
     }
 }
 
-/// Whether a write is of a namespace.
+/// Whether a Namespace is written.
 pub(crate) fn is_namespace(attributes: &Attributes<'_>) -> bool {
     let definition = &attributes.target.served.definition;
     definition.group.is_empty() && definition.plural == "namespaces"

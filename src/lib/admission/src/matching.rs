@@ -70,7 +70,7 @@ impl RequestMatcher {
         })
     }
 
-    /// Whether a write may match, as far as its resource and operation tell.
+    /// Whether a write may match, judging by resource and operation alone.
     pub(crate) fn may_match(&self, write: &CandidateWrite<'_>) -> bool {
         self.rules.as_ref().is_none_or(|rules| self.find(rules, write).is_some())
     }

@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: expressions that admit, change or refuse
-//! writes, where a binding says so.
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: expressions that admit, change or reject
+//! writes selected by a binding.
 //!
 //! Policies are read from the store's published state at each write, so that a new policy holds
 //! for the next write. They are compiled once per revision.

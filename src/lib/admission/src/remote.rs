@@ -12,8 +12,8 @@ pub trait RemoteStep: Send + Sync {
     /// One of [`crate::PLUGINS`], or a name of its own.
     fn name(&self) -> &'static str;
 
-    /// Whether it may have to do something about this write, whose objects are not known yet. If no
-    /// step has, the write runs in its key's turn. Called for every write: cheap.
+    /// Whether the step may apply to this write, whose objects are not known yet. If none does, the
+    /// write runs in its key's turn. Called for every write, so it must be cheap.
     fn matches(&self, attributes: &Attributes<'_>) -> bool;
 
     /// Changes the object or rejects the write. A change calls [`Mutation::ran`]. Also called

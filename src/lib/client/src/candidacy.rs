@@ -1,5 +1,5 @@
-//! The LeaseCandidate of a process (KEP-4355): it says which lease it wants, and answers the
-//! coordinator's pings.
+//! The LeaseCandidate of a process (KEP-4355): it names the lease that it applies for, and answers
+//! the coordinator's pings.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ApiResource, DynamicObject, PostParams};

@@ -55,7 +55,7 @@ pub enum ConnectionError {
 #[derive(Clone)]
 pub struct Connection {
     config: Config,
-    /// Shows the client certificate, if there is one.
+    /// With the client certificate, if any.
     with_certificate: Pool,
     /// Without a certificate: a server prefers it over a token.
     without_certificate: Pool,

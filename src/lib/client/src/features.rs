@@ -46,7 +46,7 @@ struct UseReports {
     due: BTreeMap<String, Instant>,
 }
 
-/// The value that the API tells a component; `None` if it tells none.
+/// The value that the API sets for a component, if any.
 fn told(feature: &DynamicObject, component: &str) -> Option<bool> {
     let status = &feature.data["status"];
     let state: FeatureState = status["state"].as_str()?.parse().ok()?;

@@ -131,8 +131,8 @@ pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The server's refusal or an unreadable response, which tells failures apart. Failures to get any
-/// response are all alike.
+/// The server's refusal or an unreadable response, by which failures are distinguished. All
+/// failures to get a response are treated alike.
 fn answer(error: &(dyn Error + 'static)) -> Option<String> {
     let is_answer = |error: &(dyn Error + 'static)| {
         matches!(error.downcast_ref(), Some(kube::Error::Api(_) | kube::Error::SerdeError(_)))

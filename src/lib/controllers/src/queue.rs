@@ -1,6 +1,6 @@
 //! A reconciler's work queue: keys are deduplicated, no key is processed concurrently, failures
 //! back off. Trace contexts of the events that woke a key travel with it. Due keys take turns by
-//! group (a namespace, say), so that ten thousand of one do not delay those of others.
+//! group (such as a namespace), so that ten thousand keys of one group do not delay other groups.
 
 use ferrokube_client::{Outage, ReconcileTrace, add_cause, is_unanswered};
 use ferrokube_trace::{SpanInfo, TraceContext};

@@ -119,7 +119,7 @@ struct Member {
     url: String,
     /// For new connections; calls under way keep theirs.
     channel: RwLock<Channel>,
-    /// It has replied, and is of this cluster.
+    /// Whether it has replied as a member of this cluster.
     is_known: AtomicBool,
 }
 
@@ -162,7 +162,7 @@ impl EtcdConnection {
         self.seen.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Checks that a reply is of the cluster.
+    /// Checks that a reply is from the cluster.
     pub(crate) fn check_cluster(&self, header: &ResponseHeader) -> Result<(), Status> {
         let order = Ordering::AcqRel;
         match self.cluster.compare_exchange(0, header.cluster_id, order, Ordering::Acquire) {
@@ -479,8 +479,9 @@ pub(crate) fn is_of_etcd(status: &Status) -> bool {
         .any(|start| status.message().starts_with(start))
 }
 
-/// Whether a call surely was not sent: no connection was made. Kinds of IO errors do not say so: a
-/// connection on which a call was sent ends with any of them, such as "host unreachable".
+/// Whether a call was certainly not sent, as there was no connection. Kinds of IO errors cannot
+/// show that: a connection on which a call was sent can end with any of them, such as "host
+/// unreachable".
 pub(crate) fn is_unsent(status: &Status) -> bool {
     use std::error::Error;
     let mut source: Option<&(dyn Error + 'static)> = Error::source(status);

@@ -150,7 +150,7 @@ impl EtcdKeys {
         Ok(found.kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()))
     }
 
-    /// Notes something for the next migration, and for servers.
+    /// Writes the migration note, for servers and the next migration.
     pub async fn note_migration(&self, text: &str) -> Result<(), String> {
         let value = Bytes::copy_from_slice(text.as_bytes());
         let put = PutRequest { key: self.marker(), value, ..Default::default() };

@@ -32,7 +32,7 @@ pub enum MigrationNote {
 }
 
 impl MigrationNote {
-    /// `None`: no note of this version.
+    /// `None` for a note of another version.
     pub fn parse(text: &str) -> Option<Self> {
         let base = || text.strip_prefix(FINISHED)?.parse().ok();
         let finished = || base().filter(|base| *base <= Revision::MAX.0).map(Self::Finished);
@@ -123,7 +123,7 @@ impl RevisionShift {
         }
     }
 
-    /// Reads the note. The item says why it is not known yet, or never will be.
+    /// Reads the note. The item is the reason why it is unknown for now, or for good.
     async fn find_base(&self) -> Result<(), FeedItem> {
         if self.base.get().is_some() {
             return Ok(());

@@ -35,7 +35,7 @@ pub(crate) struct EtcdShared {
     /// Whether progress notifications of the feed's member can be trusted.
     pub(crate) has_progress: AtomicBool,
     is_marking: AtomicBool,
-    /// The feed cannot be told how far it is.
+    /// Whether the feed's progress cannot be determined.
     pub(crate) is_blind: AtomicBool,
     /// When the feed was asked for its progress, unless it has given something since.
     pub(crate) asked: Mutex<Option<Instant>>,
@@ -99,8 +99,8 @@ impl EtcdShared {
         Ok(revision(header.revision))
     }
 
-    /// Writes the marker: its event tells the feed how far it is. A full etcd takes only deletes:
-    /// then the marker's own deletion is the event, or, without one, the state must be read again.
+    /// Writes the marker, whose event shows the feed's progress. A full etcd accepts only deletes:
+    /// then the marker's deletion is the event, or, without a marker, the state must be read again.
     async fn mark(&self) {
         let write = async |write| {
             let request = TxnRequest { success: vec![op(write)], ..Default::default() };

@@ -184,7 +184,7 @@ impl FeatureReport {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Whether `spec.desired` sets it: features of others are theirs to set.
+    /// Whether `spec.desired` sets it: features of other components are set by them.
     pub fn is_settable(&self) -> bool {
         self.dynamic || self.namespace != KUBERNETES
     }

@@ -1,5 +1,5 @@
-//! A client whose requests carry the ids of one invocation, each in a span of its own, and which
-//! can say what it sends.
+//! A client whose requests carry the trace ids of one invocation, each in its own span, and that
+//! can print its requests.
 
 use ferrokube_client::traced;
 use ferrokube_trace::TraceContext;

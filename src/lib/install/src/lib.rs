@@ -38,7 +38,7 @@ pub enum InstallError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file of others has the name.
+    /// A file not installed by ferrokube has the name.
     #[error("{} is not a link to ferrokube: remove it, or choose another --prefix", .0.display())]
     Foreign(PathBuf),
     /// The prefix is relative.

@@ -1,4 +1,4 @@
-//! CAs by hand: renewed with the same key, or brought along.
+//! Manual maintenance of CAs: renewal with the same key, or adoption of an existing CA.
 
 use crate::authority::{
     AuthorityFiles, CLIENT_CA, FRONT_PROXY_CA, Pki, SERVING_CA, check_key, check_validity, load_key,
@@ -42,8 +42,8 @@ impl Ca {
         }
     }
 
-    /// Gives the CA a certificate with a new lifetime. Its key stays, and so does the validity of
-    /// all that it has issued, also for clients that still have the certificate before.
+    /// Issues the CA a certificate with a new lifetime for the same key. Certificates that it
+    /// issued remain valid, also for clients with the previous CA certificate.
     ///
     /// # Errors
     /// [`PkiError`]; [`PkiError::Adopted`] if it was made elsewhere.
@@ -63,14 +63,14 @@ impl Ca {
         let key = load_key(key_path.clone())?;
         check_key(&String::from_utf8_lossy(&pem), &key, &path, &key_path)?;
         let (authority, key_pem) = names.make_with(key, SystemTime::now())?;
-        // The key stays as it is: a crash cannot leave a pair that does not match.
+        // The key is unchanged, so a crash cannot leave a mismatched pair.
         let [_, certificate] = names.written(&authority, &key_pem);
         files::write_all(directory, &[certificate])?;
         first(authority.pem.as_bytes(), &path)
     }
 
-    /// Puts another CA into a directory, which is made if it is not there. `replaces`: also if there
-    /// is one, whose clients then no longer trust this server, or the other way round.
+    /// Puts another CA into a directory, which is created if missing. With `replaces`, an existing
+    /// CA is replaced: its clients no longer trust this server, or are no longer trusted.
     ///
     /// # Errors
     /// [`PkiError`]; [`PkiError::Exists`].
@@ -140,7 +140,7 @@ mod tests {
         let before = Pki::open(&directory).unwrap();
         let day = Duration::from_secs(24 * 3600);
         for ca in Ca::ALL {
-            // One that has expired: a server does not start with it.
+            // Expired: a server would not start with it.
             let names = ca.files();
             let key = load_key(directory.join(names.key)).unwrap();
             let (old, key_pem) = names.make_with(key, SystemTime::now() - day * 4000).unwrap();
@@ -157,7 +157,7 @@ mod tests {
         }
         let after = Pki::open(&directory).unwrap();
         assert_ne!(before.ca_pem(), after.ca_pem());
-        // What was issued before is signed by the same key and issuer.
+        // Earlier certificates have the same key and issuer.
         let issued = before.client(&ADMIN, day).unwrap();
         let (_, block) = x509_parser::pem::parse_x509_pem(issued.chain_pem.as_bytes()).unwrap();
         let (_, ca) = x509_parser::pem::parse_x509_pem(after.client_ca_pem().as_bytes()).unwrap();
@@ -189,7 +189,7 @@ mod tests {
         assert!(matches!(refused, Err(PkiError::Unusable { what: "CA certificate", .. })));
         let none = Ca::Clients.adopt(&path("pki"), &path("none"), &key, true).unwrap_err();
         assert!(none.to_string().ends_with("/none"), "{none}");
-        // A pair from two backups.
+        // A mismatched pair, from two backups.
         std::fs::copy(path("third/client-ca.crt"), path("pki/client-ca.crt")).unwrap();
         assert!(matches!(Pki::open(&path("pki")), Err(PkiError::Mismatch { .. })));
     }

@@ -95,7 +95,7 @@ impl FrameMeter {
         self.unfinished_bytes
     }
 
-    /// Number of header blocks and frames begun; tells one from the next.
+    /// Number of header blocks and frames begun, which distinguishes them.
     pub(crate) fn started(&self) -> u64 {
         self.started
     }

@@ -76,9 +76,9 @@ impl Server {
         Arc::clone(&self.stats)
     }
 
-    /// Serves until shutdown, then drains: accepts no more, tells clients to go (HTTP/2 GOAWAY,
-    /// HTTP/1.1 close), waits [`ListenerLimits::drain`] for requests in flight, and cuts the rest.
-    /// Long responses (watches) must end themselves on shutdown.
+    /// Serves until shutdown, then drains: stops accepting, asks clients to disconnect (HTTP/2
+    /// GOAWAY, HTTP/1.1 close), waits [`ListenerLimits::drain`] for requests in flight, and cuts
+    /// the rest. Long responses (watches) must end themselves on shutdown.
     ///
     /// Returns the number of connections cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {

@@ -144,7 +144,7 @@ impl Ring {
         let state = self.lock();
         let family =
             id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
-        // Traces of this family may contain events of others: a deletion continues with the
+        // Traces of this family may contain events of other families: a deletion continues with the
         // dependents.
         let mut traces: HashSet<&str> = family
             .iter()

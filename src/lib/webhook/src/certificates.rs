@@ -24,7 +24,7 @@ struct FaultCounts {
 }
 
 impl CertificateFaults {
-    /// Counts the error of a connection, if it or one of its sources is about such a certificate.
+    /// Counts a connection error if it or one of its sources concerns such a certificate.
     pub fn count(&self, error: &(dyn error::Error + 'static)) {
         let Some(Error::InvalidCertificate(fault)) = tls_error(error) else { return };
         match fault {

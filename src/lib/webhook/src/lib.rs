@@ -1,4 +1,4 @@
-//! Calls webhooks: HTTPS servers of others, which may be slow, broken or hostile. Time, bytes and
+//! Calls webhooks: external HTTPS servers, which may be slow, broken or hostile. Time, bytes and
 //! concurrent calls are bounded, redirects are never followed, and a request that waits for an
 //! answer holds no seat.
 //!

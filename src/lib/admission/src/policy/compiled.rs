@@ -173,7 +173,7 @@ impl CompiledPolicy {
         }
     }
 
-    /// Whether a write may match, as far as its resource and operation tell.
+    /// Whether a write may match, judging by resource and operation alone.
     pub(super) fn may_match(&self, write: &CandidateWrite<'_>) -> bool {
         // One whose selectors cannot be read fails for whatever it might match.
         self.matcher.as_ref().map_or(true, |matcher| matcher.may_match(write))

@@ -70,7 +70,7 @@ impl PolicySource {
         }
     }
 
-    /// Whether a policy may apply to a write, as far as its resource and operation tell.
+    /// Whether a policy may apply to a write, judging by resource and operation alone.
     pub(super) fn may_match(&self, attributes: &Attributes<'_>) -> bool {
         // Most servers have no policies: no write pays for their snapshots then.
         if self.inputs.store.is_empty(&self.bindings.0) {

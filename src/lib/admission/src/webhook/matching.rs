@@ -60,7 +60,7 @@ impl<'a> ReviewedWrite<'a> {
         Self { environment, kind, attributes, write, budget: WorkerBudget::default() }
     }
 
-    /// Whether a webhook may match, as far as the resource and operation tell.
+    /// Whether a webhook may match, judging by resource and operation alone.
     pub(super) fn may_match(&self, hook: &Hook) -> bool {
         hook.matcher.as_ref().map_or(true, |matcher| matcher.may_match(&self.write))
     }

@@ -57,7 +57,7 @@ pub struct FlowRule {
     pub paths: Vec<PathRule>,
 }
 
-/// Senders of requests that a rule is about.
+/// Senders of requests that a rule matches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowSubject {
     /// By name; `*`: all.
@@ -103,7 +103,7 @@ pub struct LevelConfig {
     pub shares: u32,
     /// Percentage of its seats that other levels may use.
     pub lendable_percent: u32,
-    /// How many it may use of others, as a percentage of its own; `None`: all.
+    /// Max seats borrowed from other levels, as a percentage of its own; `None`: unlimited.
     pub borrowing_percent: Option<u32>,
     /// Treatment of requests without seats.
     pub discipline: Discipline,

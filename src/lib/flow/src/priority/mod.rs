@@ -4,10 +4,10 @@
 //! level has a number of seats, adjusted to demand (`allocation`, `levels`); when they are
 //! taken, requests wait in queues that are served fairly (`level`). kube-apiserver's rules, but:
 //!
-//! - A flow gets no more than its part of a level's seats, at most a half, unless it leaves as many
-//!   free as it then holds: newcomers find seats.
+//! - A flow gets at most its share of a level's seats, no more than half, unless it leaves as many
+//!   free as it then holds, so that newcomers find seats.
 //! - Service accounts of a namespace other than kube-system are one flow.
-//! - All that wait together are bounded.
+//! - The total number of waiting requests is bounded.
 //! - Seats are held while a request is worked on, not while it waits for its client or a webhook.
 //!   A write holds none for the events that it causes: they are made once for all watchers.
 //!

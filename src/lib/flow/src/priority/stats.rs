@@ -184,9 +184,9 @@ pub struct FlowFigures {
     pub waiting: [usize; 2],
     /// Requests and seats.
     pub executing: [usize; 2],
-    /// Waits of rejected requests, and of others.
+    /// Waiting times of rejected and of executed requests.
     pub waits: [FlowHistogram; 2],
-    /// Time that seats were held: by others than watches, and by watches.
+    /// Time that seats were held, by other requests and by watches.
     pub executions: [FlowHistogram; 2],
     /// Lengths of queues, by [`LENGTH_BOUNDS`].
     pub lengths: CountHistogram,

@@ -13,7 +13,7 @@ pub(super) struct LevelSeats {
     pub(super) nominal: usize,
     /// Without those that others may use.
     lower: usize,
-    /// With those of others.
+    /// Including borrowed seats.
     upper: usize,
     /// As of the last adjustment; `None` before.
     current: Option<usize>,

@@ -121,7 +121,7 @@ fn scope(object: &Document) -> Option<FieldError> {
     }
 }
 
-/// One error with all messages, if there are any.
+/// One error with all messages, if any.
 pub(super) fn one_invalid(
     field: &str,
     value: &str,
