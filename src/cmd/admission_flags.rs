@@ -23,8 +23,8 @@ pub(crate) struct AdmissionFlags {
     /// --admission-control-config-file. The default ones may be named, too
     #[arg(long = "enable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(offered()), hide_possible_values = true)]
     pub(crate) enable: Vec<String>,
-    /// Admission plug-ins to leave out. Those of kube-apiserver that this server lacks may be named,
-    /// too
+    /// Admission plug-ins to disable; names of kube-apiserver's plug-ins that this server lacks are
+    /// accepted
     #[arg(long = "disable-admission-plugins", value_name = "NAME,...", value_delimiter = ',', value_parser = plugin)]
     pub(crate) disable: Vec<String>,
 }

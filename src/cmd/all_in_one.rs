@@ -18,8 +18,8 @@ pub(crate) struct AllInOneFlags {
         allow_hyphen_values = true
     )]
     controllers: Vec<String>,
-    /// Treat requests without credentials as system:anonymous, which has next to no rights; false:
-    /// refuse them
+    /// Treat requests without credentials as system:anonymous, which has almost no rights; false:
+    /// reject them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     anonymous_auth: bool,
     // Last, as clap applies the headings of its groups to everything after it.

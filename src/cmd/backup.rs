@@ -19,17 +19,17 @@ const KEYS: &str = "pki";
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct BackupFlags {
-    /// Where to: a directory for several backups, which share what they have in common, or a file
-    /// for a single one; if nothing is there, a name that ends in .backup is a file
+    /// Target: a directory for several incremental backups, or a file for a single one; a new name
+    /// that ends in .backup is a file
     #[arg(value_name = "DIR|FILE", required = true)]
     place: Option<PathBuf>,
     /// Data directory of the server [default: that of all-in-one]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Backups to keep in the directory, with the new one
+    /// Backups to keep in the directory, including the new one
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     keep: u16,
-    /// Leave keys and certificates out
+    /// Omit keys and certificates
     #[arg(long)]
     without_keys: bool,
     #[command(subcommand)]
@@ -48,13 +48,13 @@ enum BackupCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreFlags {
-    /// The backup, of which the last one is restored
+    /// Backup to restore; of a directory the last one
     #[arg(value_name = "DIR|FILE")]
     place: PathBuf,
-    /// Data directory to restore into; it has no state yet [default: that of all-in-one]
+    /// Data directory to restore into, which must have no state [default: that of all-in-one]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Leave the keys and certificates of the backup out: the server makes new ones
+    /// Do not restore keys and certificates; the server creates new ones
     #[arg(long)]
     without_keys: bool,
 }

@@ -53,7 +53,7 @@ enum CertsCommand {
         /// Its key, PKCS#8, readable by its owner only
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// Also if there is one: clients then need the new one
+        /// Replace an existing CA; clients then need the new one
         #[arg(long)]
         replace: bool,
     },

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerManagerFlags {
-    /// The API server and the manager's identity
+    /// Kubeconfig of the API server, with the manager's identity
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
     /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
@@ -54,7 +54,7 @@ pub(crate) struct ControllerManagerFlags {
     /// CA to publish in every namespace [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Key (ES256) that signs tokens of secrets; without it those secrets are not filled
+    /// Key (ES256) that signs tokens in secrets; without it such secrets are not filled
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
     /// Address of /healthz and /metrics

@@ -40,7 +40,7 @@ pub(crate) struct DoctorFlags {
     /// Root of that installation
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Leave out reading the whole journal, which takes time if it is large
+    /// Skip reading the whole journal, which is slow if it is large
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

@@ -57,10 +57,10 @@ pub(crate) struct EtcdFlags {
     /// Prefix of the keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
-    /// Form in which objects are written to etcd; custom ones as JSON. Both are read
+    /// Encoding of objects written to etcd; custom resources are always JSON. Both are read
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = MediaType::Protobuf)]
     storage_media_type: MediaType,
-    /// Time between compactions of etcd's history, by one of its servers; 0: none
+    /// Interval of compactions of etcd's history, by one of the servers that share it; 0: none
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = flags::duration)]
     etcd_compaction_interval: Duration,
 }

@@ -185,8 +185,8 @@ pub(crate) struct ServerFlags {
     /// Port to listen on; 0 for any free one
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     pub(crate) secure_port: u16,
-    /// Connections at a time, 27 KiB of memory each at most while idle; at most three quarters of
-    /// the file descriptors. One address may have as many as it leaves free
+    /// Max concurrent connections, each at most 27 KiB of memory while idle; capped at three
+    /// quarters of the file descriptors. One address may use as many as remain free
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub(crate) max_connections: u32,
     /// Additional names and addresses in the serving certificate
@@ -199,7 +199,7 @@ pub(crate) struct ServerFlags {
     /// Storage engine
     #[arg(long, value_enum, default_value_t = Storage::Embedded)]
     pub(crate) storage: Storage,
-    /// Resources to serve; a server called kube-apiserver serves those of kubernetes by default
+    /// Resources to serve; kubernetes is the default when run as kube-apiserver
     #[arg(long, value_enum, default_value_t = Profile::Generic)]
     pub(crate) profile: Profile,
     /// Optional API versions to serve: coordination.k8s.io/v1beta1=true, api/beta=true,
@@ -373,8 +373,8 @@ pub(crate) struct KubeApiserverFlags {
     /// Audiences of the server [default: the issuer]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = auth_flags::word)]
     pub(crate) api_audiences: Vec<String>,
-    /// Treat requests without credentials as system:anonymous, which has next to no rights; false:
-    /// refuse them
+    /// Treat requests without credentials as system:anonymous, which has almost no rights; false:
+    /// reject them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) anonymous_auth: bool,
     /// Authorization mode; only RBAC is supported

@@ -7,15 +7,16 @@ use ferrokube_controlplane::Limits;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flow control")]
 pub(crate) struct FlowFlags {
-    /// Divide the work among priority levels, as FlowSchemas and PriorityLevelConfigurations say
+    /// Limit concurrency by priority level, as configured by FlowSchemas and
+    /// PriorityLevelConfigurations
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     enable_priority_and_fairness: bool,
-    /// With --max-mutating-requests-inflight, requests worked on at a time; without priority levels
-    /// those that only read
+    /// Max concurrent requests, together with --max-mutating-requests-inflight; without priority
+    /// levels max concurrent reads
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_requests_inflight: u32,
-    /// With --max-requests-inflight, requests worked on at a time; without priority levels those
-    /// that may write
+    /// Max concurrent requests, together with --max-requests-inflight; without priority levels max
+    /// concurrent writes
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_mutating_requests_inflight: u32,
 }

@@ -12,13 +12,13 @@ pub(crate) struct InstallFlags {
     /// Directory of bin and lib
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
-    /// Directory that becomes the root of a machine, for packages and images
+    /// Root directory to install below, for packages and images
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Remove what was installed; configuration and state stay
+    /// Remove the installed files, but not configuration and state
     #[arg(long, conflicts_with = "rollback")]
     uninstall: bool,
-    /// Go back to the executable before the last upgrade; again: forth
+    /// Restore the executable from before the last upgrade; repeat to undo
     #[arg(long)]
     rollback: bool,
 }

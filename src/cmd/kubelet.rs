@@ -34,7 +34,7 @@ pub(crate) struct KubeletFlags {
     /// KubeletConfiguration, YAML or JSON; flags take precedence over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The API server and the node's identity; without it only static pods run
+    /// Kubeconfig of the API server, with the node's identity; without it only static pods run
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of the node [default: the host name in lower case]
@@ -49,7 +49,7 @@ pub(crate) struct KubeletFlags {
     /// Create the Node object
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     register_node: Option<bool>,
-    /// Files of pods: volumes
+    /// Directory of pod files, such as volumes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     root_dir: PathBuf,
     /// The runtime's socket [default: unix:///run/containerd/containerd.sock]
@@ -61,10 +61,10 @@ pub(crate) struct KubeletFlags {
     /// Directory of static pods
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<String>,
-    /// Limit of a call of the runtime [default: 2m]
+    /// Timeout of runtime calls [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     runtime_request_timeout: Option<Duration>,
-    /// Pods that fit [default: 110]
+    /// Max number of pods [default: 110]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..=1 << 20))]
     max_pods: Option<i64>,
     /// One image pull at a time [default: unless a limit above 1 is set]
@@ -92,22 +92,22 @@ pub(crate) struct KubeletFlags {
 /// Flags of the server for logs, exec, attach and port-forward, which runs with `--kubeconfig`.
 #[derive(Debug, Args)]
 struct KubeletServerFlags {
-    /// IP address of the kubelet's own server [default: 0.0.0.0]
+    /// IP address of the kubelet's server [default: 0.0.0.0]
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// Its port; 0: any free one [default: 10250]
+    /// Port of the kubelet's server; 0: any free one [default: 10250]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Chain of its serving certificate [default: self-made]
+    /// Serving certificate chain [default: self-made]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<String>,
-    /// Key of its serving certificate
+    /// Key of --tls-cert-file
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<String>,
-    /// CAs of its clients' certificates [default: those that the API server publishes]
+    /// CAs of client certificates [default: those that the API server publishes]
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<String>,
-    /// Whether the API server reviews bearer tokens of its clients [default: true]
+    /// Authenticate bearer tokens by TokenReviews of the API server [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     authentication_token_webhook: Option<bool>,
 }

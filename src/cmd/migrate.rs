@@ -18,10 +18,10 @@ use tokio::runtime::Builder;
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateFlags {
-    /// Where the state is: a data directory, or etcd://HOST:PORT,HOST:PORT
+    /// Source: a data directory, or etcd://HOST:PORT,HOST:PORT
     #[arg(long, value_name = "DIR|etcd://HOST:PORT,...", value_parser = end)]
     from: MigrationEnd,
-    /// Where it goes: the other one of them; empty, or with an unfinished migration from there
+    /// Target, of the other kind: empty, or with an unfinished migration from the source
     #[arg(long, value_name = "DIR|etcd://HOST:PORT,...", value_parser = end)]
     to: MigrationEnd,
     /// CAs of etcd's certificates; with them its members are reached by https

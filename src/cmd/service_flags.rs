@@ -12,11 +12,12 @@ pub(crate) struct ServiceFlags {
     /// How the endpoints of the Service kubernetes are maintained: lease: each server adds its own; none: not at all
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "none"])]
     endpoint_reconciler_type: String,
-    /// Address of the own endpoint, in the serving certificate; no endpoint is kept for a loopback
-    /// one [default: --bind-address, or for a wildcard the address of the default route]
+    /// Address of this server's endpoint, also in the serving certificate; a loopback address gets
+    /// no endpoint [default: --bind-address, or for a wildcard the address of the default route]
     #[arg(long, value_name = "IP")]
     advertise_address: Option<IpAddr>,
-    /// Addresses of Services. The first is that of the Service kubernetes; no others are allocated
+    /// CIDRs of Service addresses. The first address is that of the Service kubernetes; no others
+    /// are allocated
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', default_value = "10.0.0.0/24", value_parser = service_range)]
     service_cluster_ip_range: Vec<IpAddr>,
 }

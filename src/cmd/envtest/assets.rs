@@ -10,11 +10,11 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvtestAssetsFlags {
-    /// The directory to make, or to make again: kube-apiserver, etcd, and kubectl if there is one
+    /// Directory to create or update, with kube-apiserver, etcd and, if found, kubectl
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Copy this executable into the directory, which can then be moved to another machine; else
-    /// it has a link
+    /// Copy this executable instead of linking to it, so that the directory can be moved to another
+    /// machine
     #[arg(long)]
     copy: bool,
     /// kubectl to link [default: the one in $PATH, if any]

@@ -55,13 +55,13 @@ struct UnusedEtcdFlags {
     /// Name of this member
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Sync nothing, which holds anyway
+    /// Do not sync; never done anyway
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     unsafe_no_fsync: Option<bool>,
     /// Limit of the state
     #[arg(long, value_name = "N")]
     quota_backend_bytes: Option<String>,
-    /// Limit of a request
+    /// Max bytes of a request
     #[arg(long, value_name = "N")]
     max_request_bytes: Option<String>,
     /// Changes between snapshots
