@@ -27,7 +27,7 @@ const CERTIFICATES: &str = "certificates.k8s.io";
 pub(crate) struct StepInputs {
     pub(crate) context: ServerContext,
     pub(crate) permits: Arc<dyn Permits>,
-    /// If RBAC decides.
+    /// The RBAC authorizer, if in use.
     pub(crate) rbac: Option<Arc<Rbac>>,
     pub(crate) services: Arc<dyn ServiceResolver>,
     pub(crate) credentials: WebhookConfig,
@@ -36,13 +36,13 @@ pub(crate) struct StepInputs {
     pub(crate) policies: Arc<PolicyStats>,
 }
 
-/// A step, by whether it may wait.
+/// A local or remote step.
 enum ChainStep {
     Local(Arc<dyn AdmissionStep>),
     Remote(Arc<dyn RemoteStep>),
 }
 
-/// A step that a server has if it serves one of the kinds.
+/// A built-in step, and the kinds of which a server must serve one to run it.
 struct BuiltinStep {
     name: &'static str,
     group: &'static str,
@@ -183,11 +183,11 @@ impl StepInputs {
     }
 }
 
-/// Steps of the program.
+/// Steps added by the program.
 pub(crate) struct OwnSteps {
     pub(crate) local: Vec<FromServer<dyn AdmissionStep>>,
     pub(crate) remote: Vec<FromServer<dyn RemoteStep>>,
-    /// Names to leave out.
+    /// Names of disabled steps.
     pub(crate) without: Vec<String>,
 }
 

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// Time for a dropped store to end.
+/// Max time for a dropped store to close.
 const CLOSING: Duration = Duration::from_secs(10);
 /// Disk space reserved for the audit log in the data directory, in bytes.
 pub const AUDIT_RESERVE: u64 = 4 << 20;
@@ -80,7 +80,7 @@ pub(crate) struct Opened {
     policy: Vec<PolicyObject>,
 }
 
-/// Tokens of service accounts, and the keys that are read for them.
+/// Service account tokens, and their keys.
 pub(crate) struct AccountTokens {
     pub(crate) tokens: ServiceAccountTokens,
     pub(crate) files: KeyFiles,
@@ -92,7 +92,7 @@ pub(crate) struct Assembled {
     pub(crate) api: ApiServer,
     pub(crate) audit: AuditLog,
     pub(crate) tokens: Option<AccountTokens>,
-    /// Those by which other servers recognize this one.
+    /// Client certificates of this server.
     pub(crate) certificates: Vec<OwnCertificate>,
     pub(crate) static_tokens: Option<StaticTokens>,
     pub(crate) policy_status: Option<PolicyStatus>,
@@ -114,7 +114,7 @@ pub(crate) struct RemoteStorage {
 }
 
 impl RemoteStorage {
-    /// Leaves a storage of this process where it is.
+    /// Takes a remote storage; leaves a local one in place.
     pub(crate) fn take(storage: &mut Option<StorageConfig>) -> Option<Self> {
         match storage.take() {
             Some(StorageConfig::Remote { engine, history_bytes, media_type }) => {
@@ -155,7 +155,7 @@ fn panicked(what: &str) -> InputError {
     InputError::Unusable(format!("{what} panicked"))
 }
 
-/// Opens keys, and composes the bundles.
+/// Opens keys and composes the bundles, for a remote storage.
 pub(crate) fn prepare(
     builder: &ControlPlaneBuilder,
     directory: &DataDir,
@@ -179,7 +179,7 @@ pub(crate) fn prepare(
     })
 }
 
-/// Opens keys and a storage of this process, and composes the bundles.
+/// Opens keys and a local storage, and composes the bundles.
 pub(crate) fn open(
     builder: &ControlPlaneBuilder,
     directory: &DataDir,
@@ -214,7 +214,7 @@ pub fn value_codec(
     Ok(Arc::new(stored_values(&ferrokube_resources::compose(bundles)?, media_type)))
 }
 
-/// Values of remote engines have the form that their kinds say.
+/// Values in remote engines are encoded according to their kinds.
 fn stored_values(served: &Composition, media_type: StorageMediaType) -> StoredValues {
     let catalog = Arc::new(Catalog::default());
     served.definitions.iter().for_each(|definition| catalog.put(Arc::clone(definition)));
@@ -369,7 +369,7 @@ pub(crate) fn assemble(
     Ok(Assembled { api, audit, tokens, certificates, static_tokens, policy_status, expiry, steps })
 }
 
-/// How kubelets, pods and services are reached.
+/// Connections to kubelets, pods and services.
 fn connections(
     config: &KubeletAccessConfig,
     certificate: &OwnCertificate,
@@ -388,8 +388,7 @@ fn connections(
     Ok(Connections::new(&settings))
 }
 
-/// The key of continue tokens. Servers with the same signing key file, as those of one state have,
-/// continue each other's lists.
+/// The key of continue tokens. Servers with the same signing key file accept each other's tokens.
 fn continue_key(
     builder: &ControlPlaneBuilder,
     tokens: Option<&AccountTokens>,
@@ -400,7 +399,7 @@ fn continue_key(
     shared.map_or_else(|| pki.derived_key(PURPOSE), |tokens| tokens.read.derived_key(PURPOSE))
 }
 
-/// How features are turned on and off. Kinds that are not served may have objects from before.
+/// Settings of feature transitions. Kinds that are no longer served may still have objects.
 fn features(
     builder: &ControlPlaneBuilder,
     directory: &DataDir,
@@ -427,7 +426,7 @@ fn features(
     }
 }
 
-/// Metrics of the steps that there are.
+/// Registers the metrics of the active steps.
 fn with_metrics(
     mut api: ApiServerBuilder,
     inputs: &StepInputs,
@@ -458,7 +457,7 @@ fn check_pairs(builder: &ControlPlaneBuilder, catalog: &Catalog) -> Result<(), B
     Ok(())
 }
 
-/// Steps between listening and being ready.
+/// Adds the steps between listening and being ready.
 fn with_bootstrap(
     mut api: ApiServerBuilder,
     builder: &mut ControlPlaneBuilder,
@@ -518,7 +517,7 @@ fn with_routes(
     Ok(api)
 }
 
-/// Adds the program's handlers, and checks that nothing lacks one.
+/// Adds the program's handlers, and checks that none is missing.
 fn install_handlers(
     handlers: Vec<Handled>,
     context: &ServerContext,
@@ -561,8 +560,8 @@ fn install_handlers(
     Ok(())
 }
 
-/// A subresource that is not a view of the stored object, such as `status`, and has no handler.
-/// Served like the object itself, its rights would be rights to the object.
+/// A subresource without a handler that is not a view of the stored object, such as `status`.
+/// Served like the object, rights to it would be rights to the object.
 fn unhandled(catalog: &Catalog, definition: &Definition) -> Option<&'static str> {
     let mut all = definition.versions.iter().flat_map(|version| &version.subresources);
     let is_view = |subresource: &Subresource| {
@@ -580,8 +579,8 @@ fn unhandled(catalog: &Catalog, definition: &Definition) -> Option<&'static str>
         .map(|subresource| subresource.name)
 }
 
-/// OIDC documents for relying parties that verify service account tokens, and whether
-/// kube-apiserver serves them to anyone.
+/// OIDC documents for relying parties that verify service account tokens, and whether they are
+/// served without credentials.
 fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dyn Route>); 2] {
     let (discovery, keys) = (tokens.clone(), tokens.clone());
     let discovery = DocumentRoute {
@@ -598,7 +597,7 @@ fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dy
     ]
 }
 
-/// Service accounts without tokens lack the subresource.
+/// Removes the subresource `token` if there are no service account tokens.
 fn leave_out_tokens(served: &mut Composition) {
     let accounts = served
         .definitions

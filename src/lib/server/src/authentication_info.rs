@@ -1,4 +1,4 @@
-//! Publishes how to authenticate to other servers of the cluster, in the ConfigMap
+//! Publishes the CAs and headers for authentication by aggregated servers, in the ConfigMap
 //! `kube-system/extension-apiserver-authentication`.
 
 use crate::builder::ControlPlaneBuilder;
@@ -24,8 +24,8 @@ pub(crate) struct AuthenticationInfo {
 }
 
 impl AuthenticationInfo {
-    /// From the configuration. Front proxies are the trusted ones, and this server where it
-    /// aggregates others: by its own CA, unless its certificate is from elsewhere.
+    /// Built from the configuration. Front proxies are the trusted ones, and this server if it
+    /// aggregates others: by its own CA, unless its certificate comes from a file.
     pub(crate) fn new(
         builder: &ControlPlaneBuilder,
         pki: &Pki,
@@ -136,7 +136,7 @@ impl AuthenticationInfo {
     }
 }
 
-/// Whether the object is at fault, not the storage.
+/// Whether the failure is due to the object, not the storage.
 fn is_refused(failure: &Failure) -> bool {
     let refused =
         [Reason::BadRequest, Reason::Forbidden, Reason::Invalid, Reason::RequestEntityTooLarge];

@@ -49,7 +49,7 @@ pub struct ServerContext {
     pub store: Store,
     /// The served resources.
     pub catalog: Arc<Catalog>,
-    /// Decides on requests: the one that the server uses.
+    /// The server's authorizer.
     pub authorizer: Arc<dyn Authorizer>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) type InstallHandlers = Box<dyn FnOnce(&Catalog, &Composition) + Send>
 pub(crate) type FromStore<T> = Box<dyn FnOnce(&StoreContext) -> Arc<T> + Send>;
 pub(crate) type FromServer<T> = Box<dyn FnOnce(&ServerContext) -> Arc<T> + Send>;
 
-/// A handler of a resource or subresource that is computed.
+/// A handler of a computed resource or subresource.
 pub(crate) struct Handled {
     /// `plural.group`
     pub(crate) resource: String,
@@ -72,7 +72,7 @@ pub(crate) struct MountedPath {
     pub(crate) route: FromServer<dyn Route>,
 }
 
-/// The data directory, or where it is to be.
+/// The data directory, opened or chosen.
 pub(crate) enum Directory {
     None,
     At(PathBuf),
@@ -87,7 +87,7 @@ pub(crate) enum AuditChoice {
     Configured(AuditConfig),
 }
 
-/// Made by [`ControlPlane::builder`]. Nothing is opened or written before [`Self::build`].
+/// Created by [`ControlPlane::builder`]. Nothing is opened or written before [`Self::build`].
 ///
 /// Closures run once the storage is open.
 pub struct ControlPlaneBuilder {
@@ -163,7 +163,7 @@ impl ControlPlaneBuilder {
     }
 
     /// Mounts a handler at a non-resource path; a path that ends with `/` includes everything
-    /// below. `open`: to clients without credentials, too.
+    /// below. `open` allows clients without credentials.
     #[must_use]
     pub fn route(
         mut self,
@@ -196,14 +196,14 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How this server shows aggregated servers who it is.
+    /// The client certificate for aggregated servers.
     #[must_use]
     pub fn aggregation(mut self, config: AggregationConfig) -> Self {
         self.aggregation = config;
         self
     }
 
-    /// How kubelets are reached, for logs, `exec`, `attach`, `port-forward` and proxies.
+    /// Connections to kubelets, for logs, `exec`, `attach`, `port-forward` and proxies.
     #[must_use]
     pub fn kubelets(mut self, config: KubeletAccessConfig) -> Self {
         self.kubelets = config;
@@ -213,9 +213,9 @@ impl ControlPlaneBuilder {
 
 /// Admission, authentication, authorization.
 impl ControlPlaneBuilder {
-    /// Adds an admission step: it checks or changes writes within their transaction, and can add
-    /// writes to it. Steps with a name of kube-apiserver's run in its place; others run in the
-    /// order in which they are added, before policies, webhooks and quotas.
+    /// Adds an admission step: it validates or changes writes within their transaction, and can add
+    /// writes to it. Steps named like kube-apiserver's plug-ins run at their position; others in
+    /// the order added, before policies, webhooks and quotas.
     #[must_use]
     pub fn admission(
         mut self,
@@ -235,8 +235,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Leaves out admission steps, by kube-apiserver's names. Steps of kinds that are left out are
-    /// left out anyway.
+    /// Disables admission steps, by kube-apiserver's names. Steps for kinds that are not served are
+    /// always absent.
     #[must_use]
     pub fn without_admission<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.without_steps.extend(names.into_iter().map(str::to_owned));
@@ -298,14 +298,14 @@ impl ControlPlaneBuilder {
     }
 
     /// Whether requests without credentials run as `system:anonymous` (default), which may read
-    /// health and version only, or are refused.
+    /// only health and version, or are rejected.
     #[must_use]
     pub fn anonymous(mut self, anonymous: bool) -> Self {
         self.anonymous = anonymous;
         self
     }
 
-    /// Adds an authorizer. They are asked in order, and RBAC after them; the first opinion counts.
+    /// Adds an authorizer. Authorizers are consulted in order, then RBAC; the first opinion counts.
     #[must_use]
     pub fn authorizer(
         mut self,
@@ -315,14 +315,15 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// No RBAC. Without its kinds, there is none anyway; `system:masters` may do everything then.
+    /// Disables RBAC, as does leaving out its kinds. Only `system:masters` has rights then, besides
+    /// those granted by other authorizers.
     #[must_use]
     pub fn without_rbac(mut self) -> Self {
         self.rbac = false;
         self
     }
 
-    /// Trusts proxies that name users in headers; default: none.
+    /// Trusts front proxies, which assert users in headers; default: none.
     #[must_use]
     pub fn front_proxies(mut self, config: FrontProxyConfig) -> Self {
         self.front_proxies = Some(config);
@@ -396,7 +397,7 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How long components have to report the values of gates that they use; default: 60 s.
+    /// Time for components to report the values of gates that they use; default: 60 s.
     #[must_use]
     pub fn feature_evaluation(mut self, time: Duration) -> Self {
         self.feature_evaluation = time;
@@ -411,15 +412,15 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Work of a feature's author on the way to off: the task `Function` of this name.
+    /// Implements the task `Function` of this name, which runs when a feature is turned off.
     #[must_use]
     pub fn feature_function(mut self, name: &'static str, function: FeatureFunction) -> Self {
         self.feature_functions.insert(name, function);
         self
     }
 
-    /// Looks for values that cannot work, reads all files that the configuration names and tries
-    /// the address; writes nothing.
+    /// Validates all settings, reads all files that the configuration names and tries the address;
+    /// writes nothing.
     ///
     /// # Errors
     /// [`BuildError::Setting`], [`BuildError::Input`].
@@ -469,7 +470,7 @@ impl ControlPlaneBuilder {
         }
     }
 
-    /// With the CAs of front proxies, which the listener verifies.
+    /// The listener's configuration, with the CAs of front proxies.
     pub(crate) fn listener_config(&self) -> ListenerConfig {
         let mut config = self.listener.clone();
         config.files.proxy_ca = self.front_proxies.as_ref().map(|proxies| proxies.ca_file.clone());
@@ -484,8 +485,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// [`Self::build`] and [`ControlPlane::start`]. A storage in another process is waited for while
-    /// the address is served already: probes fail, `/version` responds, everything else is 503.
+    /// [`Self::build`] and [`ControlPlane::start`]. Waits for a storage in another process while
+    /// already serving the address: probes fail, `/version` responds, everything else is 503.
     ///
     /// # Errors
     /// [`ServeError`].

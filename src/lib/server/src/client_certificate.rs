@@ -1,4 +1,4 @@
-//! The certificates by which other servers recognize this one: aggregated servers and kubelets.
+//! The client certificates of this server, for aggregated servers and kubelets.
 
 use crate::error::{Because, InputError};
 use ferrokube_controlplane::aggregator::ProxyIdentity as ClientIdentity;
@@ -10,10 +10,10 @@ use std::time::Duration;
 /// Interval of file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
-/// Usage that a certificate must allow.
+/// The purpose of a client certificate.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientPurpose {
-    /// In errors.
+    /// Name in errors.
     name: &'static str,
     /// Issues one of our own.
     issue: fn(&Pki) -> Result<Pair, PkiError>,
@@ -112,7 +112,7 @@ impl OwnCertificate {
         Ok(Self { purpose, identity, source })
     }
 
-    /// To show to other servers.
+    /// The certificate for TLS clients.
     pub(crate) fn identity(&self) -> ClientIdentity {
         self.identity.clone()
     }

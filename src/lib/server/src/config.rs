@@ -1,4 +1,4 @@
-//! Settings of a control plane, with defaults that are safe.
+//! Settings of a control plane, with safe defaults.
 
 use ferrokube_admission::webhook::WebhookCredentials;
 use ferrokube_pki::{ADMIN_LIFETIME, Subject};
@@ -179,7 +179,7 @@ impl Default for FrontProxyConfig {
     }
 }
 
-/// How admission webhooks are called. Needs their configurations.
+/// Credentials for admission webhooks. Needs their configurations.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookConfig {
     /// Users of a kubeconfig, for webhooks of MutatingWebhookConfigurations.
@@ -188,19 +188,18 @@ pub struct WebhookConfig {
     pub validating: Arc<WebhookCredentials>,
 }
 
-/// How aggregated servers are reached. Needs `apiservices`.
+/// Access to aggregated servers. Needs `apiservices`.
 #[derive(Clone, Debug, Default)]
 pub struct AggregationConfig {
-    /// Certificate and key by which they recognize this server, reloaded on change; default: issued
-    /// by a CA of its own.
+    /// Client certificate and key, reloaded on change; default: issued by a dedicated CA.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// Access to kubelets. Needs `nodes`.
 #[derive(Clone, Debug, Default)]
 pub struct KubeletAccessConfig {
-    /// Certificate and key by which they recognize this server, reloaded on change; default: issued
-    /// for the user `kube-apiserver-kubelet-client` by the server's own CA.
+    /// Client certificate and key, reloaded on change; default: issued for the user
+    /// `kube-apiserver-kubelet-client` by the server's own CA.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// CAs of their serving certificates; default: these are not verified.
     pub ca_file: Option<PathBuf>,

@@ -26,7 +26,7 @@ pub const FORMAT: u32 = 1;
 
 /// Disk space reserved for the files that a start writes, in bytes.
 const RESERVE_BYTES: u64 = 256 << 10;
-/// Released by a start without disk space: room for a kubeconfig and the like.
+/// Released by a start without disk space, for files such as kubeconfigs.
 const START_BYTES: u64 = 64 << 10;
 /// Free space below which nothing is reserved.
 const PLENTY_BYTES: u64 = 4 << 20;

@@ -25,7 +25,7 @@ pub enum BuildError {
     /// The roles of a bundle are malformed.
     #[error(transparent)]
     Roles(#[from] RolesError),
-    /// An admission step was left out that there is not.
+    /// An unknown admission step was disabled.
     #[error("no admission step {name:?} to leave out; there are {known}")]
     UnknownStep {
         /// As given.
@@ -48,10 +48,10 @@ pub enum BuildError {
     /// Two handlers are for the same resource or subresource.
     #[error("two handlers for {0}")]
     DuplicateHandler(String),
-    /// Two routes have the same path, or one is not absolute or below a path of the server.
+    /// Two routes have the same path, or one is relative or conflicts with a built-in path.
     #[error("the path {0:?} of a route is taken or does not begin with a slash")]
     Path(String),
-    /// Something is chosen that does not work without something else.
+    /// A choice lacks something that it depends on.
     #[error("{of} do not work without {missing}, which are left out")]
     Incomplete {
         /// Plural name, or an authenticator.
@@ -59,7 +59,7 @@ pub enum BuildError {
         /// Plural name.
         missing: &'static str,
     },
-    /// A setting has a value that cannot work.
+    /// A setting has an invalid value.
     #[error("{0}")]
     Setting(&'static str),
     /// There is no Tokio runtime, or none that can wait for the storage.

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 /// Interval of certificate file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
-/// Clients in this process ask for this name when the serving certificate is from files, whose CA
-/// they do not know. The name is kube-apiserver's.
+/// Server name used by clients in this process when the serving certificate comes from files, whose
+/// CA they do not know. Same as in kube-apiserver.
 pub(crate) const LOOPBACK_NAME: &str = "apiserver-loopback-client";
 
 const PAIR: &str = "cannot use the serving certificate and its key";
@@ -38,8 +38,8 @@ pub(crate) struct Listener {
 /// The administrator's kubeconfig in the data directory.
 pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
-/// Checks address, port and files before anything is opened, as a port in use should cost nothing.
-/// Discards what it creates.
+/// Checks address, port and files before anything is opened, so that a port in use has no side
+/// effects. Discards everything that it creates.
 pub(crate) fn check(config: &ListenerConfig) -> Result<(), InputError> {
     let address = config.address;
     TcpListener::bind(address).map_err(|source| InputError::Address { address, source })?;
@@ -144,7 +144,7 @@ impl Listener {
     }
 }
 
-/// Issues a certificate for clients in this process, and shows it to them.
+/// Issues and installs the certificate for clients in this process.
 fn show_loopback(pki: &Pki, tls: &Tls) -> Result<Pair, RenewError> {
     let pair = pki.serving(&[LOOPBACK_NAME.to_owned()])?;
     tls.replace_named(LOOPBACK_NAME, pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct Rights(pub(crate) Arc<dyn Authorizer>);
 
 /// Escalation check: users cannot grant rights they lack. Runs before validation, too, as in
-/// kube-apiserver; the object as stored decides.
+/// kube-apiserver; based on the object as stored.
 pub(crate) fn escalation_step(
     rbac: &Arc<Rbac>,
     authorizer: &Arc<dyn Authorizer>,

@@ -1,4 +1,4 @@
-//! A control plane that serves: its background tasks, and their end in order.
+//! A running control plane: its background tasks, and orderly shutdown.
 
 use crate::assembly::{self, Assembled, RemoteStorage};
 use crate::builder::{ControlPlane, ControlPlaneBuilder};
@@ -70,7 +70,7 @@ impl Listening {
         Ok(Self { stats, url, loopback_name, trigger, shutdown, serving, tasks })
     }
 
-    /// Ends a start that failed, so that the address is free again.
+    /// Cleans up after a failed start, so that the address is free again.
     async fn abandon(mut self) {
         self.serving.shutdown().await;
         self.tasks.shutdown().await;
@@ -85,7 +85,7 @@ impl RunningControlPlane {
         Self::run(directory, pki, store, assembled, listening).await
     }
 
-    /// Listens before there is a storage, which is waited for.
+    /// Listens while waiting for the storage.
     pub(crate) async fn start_remote(
         mut builder: ControlPlaneBuilder,
         remote: RemoteStorage,
@@ -185,7 +185,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// Ends a start that failed, so that address and directory are free again.
+    /// Cleans up after a failed start, so that address and directory are free again.
     async fn abandon(mut self) {
         self.api.begin_shutdown();
         self.trigger.begin();
