@@ -16,6 +16,8 @@ use ferrokube_storage::{
     CommitError, Environment, Guard, Prefix, Put, Revision, Store, Txn, Write,
 };
 use proxy::Proxy;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -329,6 +331,8 @@ async fn conformance() {
 
 /// A member that is paused, behind two names of one etcd.
 async fn two_ways(etcd: &EtcdProcess) -> (Store, Proxy) {
+    // The first member would be left if it were not up yet.
+    drop(attach(etcd).await);
     let proxy = Proxy::new(&etcd.url()).await;
     let servers = vec![proxy.url(), etcd.url()];
     let store = attach_with(&EtcdConfig { servers, ..config("") }).await;
@@ -353,6 +357,35 @@ async fn fault_15_a_member_that_hangs_is_left_by_reads_and_watches() {
     }
 }
 
+/// Sum of the samples of a counter of transactions; `None` without a reply.
+fn transactions(etcd: &EtcdProcess, counter: &str) -> Option<u64> {
+    let url = etcd.url();
+    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).ok()?;
+    // Bodies of HTTP/1.0 have no chunks.
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let is_wanted = |line: &&str| line.starts_with(counter) && line.contains("\"Txn\"");
+    let samples = text.lines().filter(is_wanted);
+    Some(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+}
+
+/// Waits until etcd has replied to every transaction that it got, and to more than `replies`. Returns
+/// their number.
+async fn handled_transactions(etcd: &EtcdProcess, replies: u64) -> u64 {
+    soon(async {
+        loop {
+            let handled = transactions(etcd, "grpc_server_handled_total");
+            let is_idle = handled == transactions(etcd, "grpc_server_started_total");
+            match handled.filter(|handled| is_idle && *handled > replies) {
+                Some(handled) => return handled,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_15_a_create_that_is_delivered_late_restores_nothing() {
     for (etcd, _directory) in etcds() {
@@ -361,14 +394,17 @@ async fn fault_15_a_create_that_is_delivered_late_restores_nothing() {
         commit(&store, create(&key("configmaps", "ns", "before"), "1")).await.unwrap();
         proxy.hold();
         let waiting = store.submit(create(&object, "1")).unwrap();
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        soon(proxy.keeps(b"/registry/configmaps/ns/a")).await;
         proxy.cut();
         // Sent again to the other member, without which the outcome is unknown.
         let made = soon(waiting.committed()).await;
         assert!(made.is_ok(), "{made:?}");
         commit(&store, delete(&object)).await.unwrap();
+        // Without reads that wait, nothing else is sent.
+        catch_up(&store).await;
+        let before = handled_transactions(&etcd, 0).await;
         proxy.deliver();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        handled_transactions(&etcd, before).await;
         catch_up(&store).await;
         let other = attach(&etcd).await;
         assert!(other.get(&object).is_none(), "the deleted object is back");

@@ -26,6 +26,8 @@ pub(crate) struct Proxy {
     mode: Arc<watch::Sender<Forwarding>>,
     /// What arrives from now on is lost.
     is_cut: Arc<watch::Sender<bool>>,
+    /// What clients sent while it was kept.
+    requests: Arc<watch::Sender<Vec<u8>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -36,8 +38,10 @@ impl Proxy {
         let target = etcd.trim_start_matches("http://").to_owned();
         let mode = Arc::new(watch::Sender::new(Forwarding::Now));
         let is_cut = Arc::new(watch::Sender::new(false));
+        let requests = Arc::new(watch::Sender::new(Vec::new()));
         let mut tasks = JoinSet::new();
         let (modes, cuts) = (Arc::clone(&mode), Arc::clone(&is_cut));
+        let seen = Arc::clone(&requests);
         let modes_of_all = mode.subscribe();
         tasks.spawn(async move {
             loop {
@@ -48,11 +52,12 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
                 let ((from_client, to_client), (from_server, to_server)) =
                     (client.into_split(), server.into_split());
-                tokio::spawn(pump(from_client, to_server, modes.subscribe(), cuts.subscribe()));
-                tokio::spawn(pump(from_server, to_client, modes.subscribe(), cuts.subscribe()));
+                let commands = || PumpCommands { mode: modes.subscribe(), cut: cuts.subscribe() };
+                tokio::spawn(pump(from_client, to_server, commands(), Some(Arc::clone(&seen))));
+                tokio::spawn(pump(from_server, to_client, commands(), None));
             }
         });
-        Self { address, mode, is_cut, _tasks: tasks }
+        Self { address, mode, is_cut, requests, _tasks: tasks }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -62,6 +67,13 @@ impl Proxy {
     /// Keeps all bytes.
     pub(crate) fn hold(&self) {
         self.mode.send_replace(Forwarding::Held);
+    }
+
+    /// Waits until bytes that a client sent are kept.
+    pub(crate) async fn keeps(&self, part: &[u8]) {
+        let mut requests = self.requests.subscribe();
+        let has = |all: &Vec<u8>| all.windows(part.len()).any(|bytes| bytes == part);
+        requests.wait_for(has).await.unwrap();
     }
 
     /// Loses bytes that arrive from now on, such as those that cancel a call.
@@ -85,12 +97,19 @@ impl Proxy {
     }
 }
 
+struct PumpCommands {
+    mode: watch::Receiver<Forwarding>,
+    cut: watch::Receiver<bool>,
+}
+
+/// `seen`: gets what is kept.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut mode: watch::Receiver<Forwarding>,
-    cut: watch::Receiver<bool>,
+    commands: PumpCommands,
+    seen: Option<Arc<watch::Sender<Vec<u8>>>>,
 ) {
+    let PumpCommands { mut mode, cut } = commands;
     let (mut kept, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     let mut is_open = true;
     loop {
@@ -111,7 +130,12 @@ async fn pump(
                     is_open = false;
                 }
                 Ok(_) if *cut.borrow() => {}
-                Ok(length) => kept.extend_from_slice(&buffer[..length]),
+                Ok(length) => {
+                    kept.extend_from_slice(&buffer[..length]);
+                    if let Some(seen) = seen.as_ref().filter(|_| now == Forwarding::Held) {
+                        seen.send_modify(|all| all.extend_from_slice(&buffer[..length]));
+                    }
+                }
             },
             changed = mode.changed() => if changed.is_err() { return },
         }
