@@ -1,7 +1,8 @@
 //! Two API servers on an etcd of three members, of which one fails at a time, while the history is
 //! compacted up to where this test has read it.
 
-use super::clients::{JudgedClients, OWN, ServerSlot, object_key};
+use super::clients::{JudgedClients, MAPS, OWN, ServerSlot, object_key};
+use super::process_clock::ProcessClock;
 use super::{PATIENCE, wished};
 use crate::FERROKUBE;
 use ferrokube_etcd::testing::{EtcdGateway, EtcdProcess, PeerNetwork};
@@ -12,7 +13,7 @@ use ferrokube_storage::testing::JudgedEvent;
 use ferrokube_storage::{Revision, ValueCodec};
 use ferrokube_testkit::{Cluster, Launch, wait_until};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -28,6 +29,8 @@ static VALUES: LazyLock<Arc<dyn ValueCodec>> = LazyLock::new(|| {
 
 const PREFIX: &str = "/registry/configmaps/default/";
 const COMPACTION: Duration = Duration::from_millis(100);
+/// By which a clock jumps, in seconds: certificates of before a jump back are not valid yet.
+const JUMP: i64 = 3600;
 
 /// What happens to a member, or to an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,11 @@ enum ClusterFault {
     CutOffMember,
     PauseLeader,
     KillServer,
+    ClockAhead,
+    ClockBehind,
 }
 
-const FAULTS: [ClusterFault; 8] = [
+const FAULTS: [ClusterFault; 10] = [
     ClusterFault::KillMember,
     ClusterFault::CutOffLeader,
     ClusterFault::PauseMember,
@@ -51,6 +56,8 @@ const FAULTS: [ClusterFault; 8] = [
     ClusterFault::CutOffMember,
     ClusterFault::PauseLeader,
     ClusterFault::KillServer,
+    ClusterFault::ClockAhead,
+    ClusterFault::ClockBehind,
 ];
 
 /// The history, read straight from etcd.
@@ -140,6 +147,8 @@ struct JudgedCluster {
     members: Vec<EtcdProcess>,
     network: PeerNetwork,
     servers: Vec<Cluster>,
+    /// Clock of each server.
+    clocks: [ProcessClock; 2],
     slots: Vec<ServerSlot>,
 }
 
@@ -153,14 +162,15 @@ impl JudgedCluster {
             // Compaction is this test's.
             "--etcd-compaction-interval=0".to_owned(),
         ];
-        let start = || {
-            let launch = Launch::new(FERROKUBE).role("apiserver");
+        let clocks = [ProcessClock::new(), ProcessClock::new()];
+        let start = |clock: &ProcessClock| {
+            let launch = clock.given_to(Launch::new(FERROKUBE).role("apiserver"));
             flags.iter().fold(launch, |launch, flag| launch.flag(flag)).start().unwrap()
         };
-        let servers = vec![start(), start()];
+        let servers: Vec<Cluster> = clocks.iter().map(start).collect();
         let slot = |server: &Cluster| ServerSlot::new(server.admin().unwrap());
         let slots = servers.iter().map(slot).collect();
-        Self { members, network, servers, slots }
+        Self { members, network, servers, clocks, slots }
     }
 
     /// The leader, and a member that follows it, with their ids.
@@ -179,6 +189,30 @@ impl JudgedCluster {
         .await
     }
 
+    /// Sets a server's clock, and waits until its administrator's certificate is valid by it.
+    async fn set_clock(&self, server: usize, seconds: i64) {
+        self.clocks[server].set(seconds);
+        let cluster = &self.servers[server];
+        let admin = wait_until("the certificate is valid", PATIENCE, || async move {
+            let admin = cluster.admin().map_err(|error| format!("{error:#}"))?;
+            let reply = admin.get(MAPS).await.map_err(|error| format!("{error:#}"))?;
+            if reply.status == 200 { Ok(admin) } else { Err(reply.text) }
+        });
+        self.slots[server].set(admin.await);
+    }
+
+    /// Time that a server gives to an object.
+    async fn stamp(&self, server: usize) -> String {
+        let object = &json!({"metadata": {"generateName": "stamp-"}});
+        let client = &self.slots[server].client();
+        wait_until("an object is created", PATIENCE, || async move {
+            let made = client.post(MAPS, object).await.map_err(|error| format!("{error:#}"))?;
+            let time = made.body["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+            time.ok_or(made.text)
+        })
+        .await
+    }
+
     async fn suffer(&mut self, fault: ClusterFault, round: usize, clients: &JudgedClients) {
         let [leader, follower] = self.roles().await;
         let server = round % self.servers.len();
@@ -191,6 +225,14 @@ impl JudgedCluster {
             ClusterFault::PauseLeader => self.members[leader.0].pause(true),
             ClusterFault::PauseServer => self.servers[server].signal(Signal::STOP).unwrap(),
             ClusterFault::KillServer => self.servers[server].kill().unwrap(),
+            ClusterFault::ClockAhead => {
+                self.set_clock(server, JUMP).await;
+                assert!(self.stamp(server).await > self.stamp(1 - server).await);
+            }
+            ClusterFault::ClockBehind => {
+                self.set_clock(server, -JUMP).await;
+                assert!(self.stamp(server).await < self.stamp(1 - server).await);
+            }
         }
         clients.progress(10).await;
         match fault {
@@ -204,6 +246,7 @@ impl JudgedCluster {
                 self.servers[server].restart().unwrap();
                 self.slots[server].set(self.servers[server].admin().unwrap());
             }
+            ClusterFault::ClockAhead | ClusterFault::ClockBehind => self.set_clock(server, 0).await,
         }
         clients.progress(10).await;
     }

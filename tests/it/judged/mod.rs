@@ -4,6 +4,7 @@
 mod clients;
 mod embedded;
 mod etcd;
+mod process_clock;
 mod rolling;
 
 use serde_json::Value;
