@@ -5,7 +5,7 @@ use ferrokube_cluster::{KubernetesService, first_service_address};
 use ferrokube_pki::main_addresses;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Where clients in the cluster find API servers.
+/// Service and endpoints by which clients in the cluster find API servers.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Service of the API servers (profile kubernetes)")]
 pub(crate) struct ServiceFlags {

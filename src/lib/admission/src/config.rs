@@ -21,7 +21,7 @@ pub enum AdmissionConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         why: String,
     },
     /// A field is wrong.
@@ -29,7 +29,7 @@ pub enum AdmissionConfigError {
     Invalid {
         /// `plugins[0].configuration.kubeConfigFile`
         field: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The kubeconfig of a step is unusable.

@@ -41,7 +41,7 @@ struct EventLimit {
     buckets: Mutex<Buckets>,
 }
 
-/// What the writes that share a bucket have in common.
+/// The property shared by writes in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitKey {
     Server,

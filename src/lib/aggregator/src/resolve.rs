@@ -1,4 +1,4 @@
-//! Where services are: the operator's list, for servers without Service objects.
+//! Resolution of services to addresses by the operator's list, for servers without Service objects.
 //!
 //! Users of the API name services, never addresses; the list has addresses, not names, so that
 //! nothing is left to be resolved to something else (fault 47).

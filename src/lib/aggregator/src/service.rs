@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const GROUP: &str = "apiregistration.k8s.io";
 /// Plural name of APIServices.
 pub const PLURAL: &str = "apiservices";
-/// How the registration loop keeps an APIService.
+/// How the registration loop maintains an APIService.
 pub(crate) const MANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const AVAILABLE: &str = "Available";
 

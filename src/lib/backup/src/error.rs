@@ -22,7 +22,7 @@ pub enum BackupError {
     Damaged {
         /// The backup, or its file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// A directory with other content, or a file that is not a backup.

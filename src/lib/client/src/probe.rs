@@ -88,7 +88,7 @@ pub async fn probe(mut request: ProbeRequest) -> Result<ProbeResponse, ProbeRequ
     Err(ProbeRequestError::Redirects)
 }
 
-/// Where a redirect leads; `None`: to another host, which is not asked.
+/// The target of a redirect; `None` for another host, which is not followed.
 fn redirected(request: &ProbeRequest, location: &str) -> Option<ProbeRequest> {
     let mut next = request.clone();
     if location.starts_with('/') && !location.starts_with("//") {

@@ -98,7 +98,7 @@ pub struct Connections {
 
 /// An authorized request.
 pub struct ConnectCall<'a> {
-    /// What is stored.
+    /// The registry with the stored objects.
     pub registry: &'a Registry,
     /// Context of the caller.
     pub context: &'a RequestContext,

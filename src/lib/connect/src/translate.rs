@@ -29,7 +29,7 @@ const PIECE: usize = 32 << 10;
 /// Timeout for the response to the upgrade request.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// How a websocket is translated.
+/// The translation of a websocket.
 pub(crate) enum Translation {
     /// Per stream: its SPDY id, its channel and its name.
     Channels(Vec<(u32, u8, &'static str)>),

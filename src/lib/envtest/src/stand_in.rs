@@ -43,7 +43,7 @@ pub enum StandInError {
     Url {
         /// As given.
         url: String,
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
     /// The address cannot be bound.
@@ -99,7 +99,7 @@ impl StandIn {
         &self.directory
     }
 
-    /// Where it listens, in the order of the URLs.
+    /// Listening addresses, in the order of the URLs.
     ///
     /// # Errors
     /// Of the operating system.

@@ -51,7 +51,7 @@ pub struct EtcdPage {
     pub total: u64,
     /// The page, without keys that do not belong to a store.
     pub values: Vec<EtcdValue>,
-    /// Where the next page starts; `None`: this is the last one.
+    /// Start of the next page; `None` for the last one.
     pub next: Option<PageStart>,
 }
 

@@ -32,7 +32,7 @@ pub struct EtcdProcess {
     child: Option<Child>,
 }
 
-/// Where a member is reached.
+/// Address of a member.
 struct MemberPlace {
     /// For clients, for members.
     ports: [u16; 2],

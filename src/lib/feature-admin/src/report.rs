@@ -80,7 +80,7 @@ pub struct ReportedCondition {
 pub struct Hindrance {
     /// The problem.
     pub why: String,
-    /// How to remove it.
+    /// A command or change that unblocks the transition.
     pub remedy: String,
 }
 
@@ -202,7 +202,7 @@ impl FeatureReport {
         self.flag(self.configured == "Enabled")
     }
 
-    /// What the first task waits for, if it is not blocked.
+    /// The condition that the first task waits for, if it is not blocked.
     pub fn waiting(&self) -> Option<String> {
         let task = self.tasks.first()?;
         Some(match task.as_str() {
@@ -233,7 +233,7 @@ impl FeatureReport {
         found
     }
 
-    /// How to unblock: by the condition's message, since every version of a server writes the same.
+    /// The remedy, by the condition's message, which is the same in every version of the server.
     fn remedy(&self, condition: &ReportedCondition) -> String {
         let why = &condition.message;
         let flag = self.wanted_flag();

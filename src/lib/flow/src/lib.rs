@@ -79,7 +79,7 @@ pub struct Flow {
 /// A classified request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Class {
-    /// Whose budget counts.
+    /// The caller whose budget is charged.
     pub caller: BudgetCaller,
     /// Whether it may use the reserve.
     pub is_master: bool,

@@ -146,7 +146,7 @@ fn unconfined() -> cri::SecurityProfile {
     cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
 }
 
-/// What the start of a container adds to its spec.
+/// Values that the start of a container adds to its spec.
 pub(crate) struct ContainerStart {
     /// The runtime's reference to the image.
     pub(crate) image_ref: String,

@@ -33,7 +33,7 @@ pub(crate) fn annotations(container: &Container) -> BTreeMap<String, String> {
 /// Runs the postStart hook of a container that has just been started.
 ///
 /// # Errors
-/// What failed.
+/// The failure.
 pub(crate) async fn post_start(node: &PodNode, target: &ActedContainer) -> Result<(), String> {
     let lifecycle = target.container.lifecycle.as_ref();
     let hook = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());

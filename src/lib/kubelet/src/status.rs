@@ -22,7 +22,7 @@ pub(crate) struct WaitNote {
     pub(crate) message: String,
 }
 
-/// What the status needs besides the pod and the runtime's report.
+/// Inputs of the status besides the pod and the runtime's report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatusInputs {
     /// Containers that cannot start now, by name.

@@ -25,7 +25,7 @@ pub enum MigrateError {
     OtherSource {
         /// Directory or URL.
         target: String,
-        /// What it copies.
+        /// The source of that migration.
         from: String,
     },
     /// The source is itself the target of an unfinished migration.

@@ -95,7 +95,7 @@ impl CertificateFacts {
         }
     }
 
-    /// Where it is in its validity.
+    /// The current stage of its validity.
     pub fn standing(&self, now: SystemTime) -> Standing {
         if now < self.not_before {
             return Standing::NotYetValid;

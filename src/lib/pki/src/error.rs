@@ -20,7 +20,7 @@ pub enum PkiError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What it should contain.
+        /// The expected content.
         what: &'static str,
     },
     /// A key is not that of its certificate.

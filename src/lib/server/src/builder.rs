@@ -126,7 +126,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) waits: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What is served.
+/// Resources and routes.
 impl ControlPlaneBuilder {
     /// Adds native kinds. Without a bundle, only non-resource paths such as health are served.
     #[must_use]
@@ -352,7 +352,7 @@ impl ControlPlaneBuilder {
     }
 }
 
-/// Where it runs.
+/// Directory, storage, listener and limits.
 impl ControlPlaneBuilder {
     /// Keys, the administrator's kubeconfig, and with the embedded engine the state: created if
     /// missing, readable by its owner only, locked while the control plane exists.

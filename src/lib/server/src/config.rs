@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the server listens, and with which certificates.
+/// Address and certificates of the listener.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     /// Port 0 takes any free one. Default: 127.0.0.1:6443.

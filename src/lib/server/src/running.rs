@@ -210,7 +210,7 @@ impl RunningControlPlane {
         &self.kubeconfig
     }
 
-    /// Where keys, kubeconfig and journal are; locked while this runs.
+    /// Directory of keys, kubeconfig and journal; locked while this runs.
     pub fn directory(&self) -> &DataDir {
         &self.directory
     }

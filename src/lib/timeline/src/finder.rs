@@ -16,7 +16,7 @@ const SHORT: usize = 16;
 /// Size of the filter, in bits.
 const BITS: usize = 1 << 16;
 
-/// What to search for.
+/// The ids to search for.
 #[derive(Debug)]
 pub(crate) enum Needle {
     /// Lines with one of the ids.

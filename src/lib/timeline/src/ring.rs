@@ -72,7 +72,7 @@ pub struct Ring {
 /// A family in the list of recent ones.
 #[derive(Clone, Debug)]
 pub struct RecentFamily {
-    /// What all events of the family share.
+    /// Fields shared by all events of the family.
     pub initial: InitialTraceId,
     /// Object of its first visible event.
     pub object: ObjectRef,

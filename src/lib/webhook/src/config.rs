@@ -25,7 +25,7 @@ impl WebhookAccess {
     }
 }
 
-/// Where a webhook is, and whom its certificate must be signed by.
+/// The address of a webhook, and the CAs of its certificate.
 #[derive(Clone, Debug)]
 pub struct WebhookAddress {
     /// Without query.

@@ -40,7 +40,7 @@ pub enum CredentialsError {
         path: PathBuf,
         /// User name in the kubeconfig.
         user: String,
-        /// What is wrong.
+        /// The error.
         why: &'static str,
     },
 }

@@ -66,12 +66,12 @@ impl FakeRuntime {
         self.state.lock().images.keys().cloned().collect()
     }
 
-    /// How pulls of this image go.
+    /// Scripted outcomes of pulls of this image.
     pub fn script(&self, image: &str, script: PullScript) {
         self.state.lock().scripts.insert(image.to_owned(), script);
     }
 
-    /// How pulls of other images go; without it, they take a second.
+    /// Scripted outcome of pulls of other images; default: success after a second.
     pub fn script_all(&self, script: PullScript) {
         self.state.lock().default_script = script;
     }

@@ -35,7 +35,7 @@ pub struct SchemaConfig {
     pub rules: Arc<[FlowRule]>,
 }
 
-/// How a schema's requests are divided into flows.
+/// The method of dividing a schema's requests into flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinguisher {
     /// One flow.

@@ -89,7 +89,7 @@ struct LevelEntry {
 
 /// Input of [`Levels::assign`].
 pub struct FlowRequest<'a> {
-    /// Whose rights count.
+    /// The user whose rights count.
     pub user: &'a UserInfo,
     /// The request's action.
     pub action: &'a Arc<dyn FlowAction>,

@@ -160,7 +160,7 @@ impl LineRow {
     }
 }
 
-/// What an action did: its request, or the object that its lines name.
+/// An action's request, or the object that its lines name.
 fn label(action: &TraceAction) -> String {
     if let Some(request) = &action.request {
         return text(&format!("{} {}", request.verb, about(&request.uri)));

@@ -1,4 +1,4 @@
-//! How full a level was over time: histograms of ratios, weighted by nanoseconds.
+//! Utilization of a level over time: histograms of ratios, weighted by nanoseconds.
 
 use super::super::allocation::number;
 use super::super::config::Discipline;
