@@ -132,7 +132,8 @@ async fn pump(
                 Ok(_) if *cut.borrow() => {}
                 Ok(length) => {
                     kept.extend_from_slice(&buffer[..length]);
-                    if let Some(seen) = seen.as_ref().filter(|_| now == Forwarding::Held) {
+                    let is_held = *mode.borrow() == Forwarding::Held;
+                    if let Some(seen) = seen.as_ref().filter(|_| is_held) {
                         seen.send_modify(|all| all.extend_from_slice(&buffer[..length]));
                     }
                 }
