@@ -476,7 +476,7 @@ impl ApiServer {
     /// request's extensions.
     pub async fn call(&self, request: http::Request<Body>) -> Response {
         let (head, body) = request.into_parts();
-        self.state.answer(head, body).await
+        self.state.respond(head, body).await
     }
 
     /// As passed to the builder.

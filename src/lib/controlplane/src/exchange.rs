@@ -3,7 +3,7 @@
 use crate::action::{Action, ResourceAction};
 use crate::filters::admit::Authorized;
 use crate::filters::audit::Audit;
-use crate::negotiate::Asked;
+use crate::negotiate::ParsedHead;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::Class;
@@ -38,7 +38,7 @@ pub(crate) struct Incoming {
     /// From `started`.
     pub(crate) timeout: Duration,
     /// The client's trace context, not trusted yet.
-    pub(crate) claimed: Option<TraceContext>,
+    pub(crate) claimed_trace: Option<TraceContext>,
     /// A local trace until the "trace adoption" filter.
     pub(crate) trace: TraceContext,
     /// Audit data collected so far.
@@ -56,7 +56,7 @@ impl Incoming {
             action: Action::unparsed(),
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,
-            claimed: None,
+            claimed_trace: None,
             trace: TraceContext::root(),
             audit: Audit::default(),
         }
@@ -144,9 +144,9 @@ impl Request<'_> {
         self.authenticated.context.as_ref().expect("the initial trace filter set it")
     }
 
-    /// Headers and options for negotiation.
-    pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked { action: &self.incoming.action, headers: &self.incoming.head.headers }
+    /// The action and headers, for negotiation.
+    pub(crate) fn parsed_head(&self) -> ParsedHead<'_> {
+        ParsedHead { action: &self.incoming.action, headers: &self.incoming.head.headers }
     }
 
     /// The caller, for flow control.
@@ -251,7 +251,7 @@ impl<'a> ExchangeView<'a> {
     }
 
     /// The initial trace id of the written object, if known.
-    pub(crate) fn family(self) -> Option<InitialTraceId> {
+    pub(crate) fn initial_trace_id(self) -> Option<InitialTraceId> {
         self.context()?.initial_trace_id()
     }
 }

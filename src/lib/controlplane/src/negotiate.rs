@@ -150,14 +150,14 @@ impl From<MediaTypeError> for Rejection {
     }
 }
 
-/// Headers and options for negotiation.
+/// A request's action and headers, from which the response format is negotiated.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ParsedHead<'a> {
     pub(crate) action: &'a Action,
     pub(crate) headers: &'a HeaderMap,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ParsedHead<'a> {
     /// A header's value; empty if absent or not visible ASCII.
     pub(crate) fn header(self, name: HeaderName) -> &'a str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()

@@ -61,12 +61,12 @@ pub(crate) async fn handle(
         [""] | ["index.html"] => root(api),
         ["api"] => {
             get_only()?;
-            api.discovery.core(request.asked())
+            api.discovery.core(request.parsed_head())
         }
-        ["apis"] => api.discovery.groups(request.asked()),
-        ["apis", group] => api.discovery.group(request.asked(), group),
-        ["api", version] => api.discovery.resources(request.asked(), "", version),
-        ["apis", group, version] => api.discovery.resources(request.asked(), group, version),
+        ["apis"] => api.discovery.groups(request.parsed_head()),
+        ["apis", group] => api.discovery.group(request.parsed_head(), group),
+        ["api", version] => api.discovery.resources(request.parsed_head(), "", version),
+        ["apis", group, version] => api.discovery.resources(request.parsed_head(), group, version),
         ["version"] => {
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
@@ -86,11 +86,11 @@ pub(crate) async fn handle(
             get_only()?;
             Ok(dump(api, table, action).unwrap_or_else(status::not_found))
         }
-        ["openapi", "v2"] => api.openapi.v2(request.asked()).await,
+        ["openapi", "v2"] => api.openapi.v2(request.parsed_head()).await,
         ["openapi", "v3", ..] if !api.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
         ["openapi", "v3"] => api.openapi.index().await,
         ["openapi", "v3", document @ ..] => {
-            api.openapi.v3(request.asked(), &document.join("/")).await
+            api.openapi.v3(request.parsed_head(), &document.join("/")).await
         }
         _ => route(api, request, action).await,
     }

@@ -21,15 +21,15 @@ use std::sync::Arc;
 
 impl ServerState {
     /// Responds to one request. A panic in its handling becomes a 500.
-    pub(crate) async fn answer(
+    pub(crate) async fn respond(
         self: &Arc<Self>,
         head: http::request::Parts,
         body: Body,
     ) -> Response {
-        flow::with_budgets(&self.flow, self.answer_with_budgets(head, body)).await
+        flow::with_budgets(&self.flow, self.respond_with_budgets(head, body)).await
     }
 
-    async fn answer_with_budgets(
+    async fn respond_with_budgets(
         self: &Arc<Self>,
         head: http::request::Parts,
         body: Body,
@@ -222,7 +222,7 @@ impl Handler for ApiHandler {
         } else {
             ferrokube_serve::boxed(body.map_err(std::io::Error::other))
         };
-        Box::pin(async move { self.0.answer(head, body).await })
+        Box::pin(async move { self.0.respond(head, body).await })
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn the_future_of_a_request_stays_small() {
         type Head = http::request::Parts;
         type State = &'static Arc<ServerState>;
-        let whole = bytes_of(|state: State, head: Head, body: Body| state.answer(head, body));
+        let whole = bytes_of(|state: State, head: Head, body: Body| state.respond(head, body));
         let handled =
             bytes_of(|state: State, request: &'static mut exchange::Request<'static>, ()| {
                 handler::handle(state, request)

@@ -9,7 +9,7 @@ pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
 use crate::encode::{Encoded, Encoder};
-use crate::negotiate::Asked;
+use crate::negotiate::ParsedHead;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
 use crate::rejection::Rejection;
 use crate::rejection::method_not_allowed;
@@ -96,22 +96,22 @@ impl Discovery {
     }
 
     /// `/api`
-    pub(crate) fn core(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
-        self.list(asked, true, Views::Discovery, RouterTypes::Objects, |groups| {
-            legacy::core(groups, asked.header(http::header::HOST))
+    pub(crate) fn core(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
+        self.list(head, true, Views::Discovery, RouterTypes::Objects, |groups| {
+            legacy::core(groups, head.header(http::header::HOST))
         })
     }
 
     /// `/apis`
-    pub(crate) fn groups(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
+    pub(crate) fn groups(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
         // kube-apiserver mounts the aggregated handler at the exact path.
-        let views = if asked.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(asked, false, views, RouterTypes::None, legacy::groups)
+        let views = if head.action.path().ends_with('/') { Views::None } else { Views::Discovery };
+        self.list(head, false, views, RouterTypes::None, legacy::groups)
     }
 
     fn list(
         &self,
-        asked: Asked<'_>,
+        head: ParsedHead<'_>,
         core: bool,
         views: Views,
         router: RouterTypes,
@@ -119,12 +119,12 @@ impl Discovery {
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = self.encoder.messages().contains(&message);
-        let accepted = asked.accepted(Offer { protobuf, views, router })?;
+        let accepted = head.accepted(Offer { protobuf, views, router })?;
         let cached = self.cached();
         if accepted.view == View::Discovery {
             return Ok(self.aggregate(
                 &cached,
-                asked,
+                head,
                 core,
                 Accepted { view: View::Whole, ..accepted },
             ));
@@ -138,19 +138,19 @@ impl Discovery {
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(&self, asked: Asked<'_>, name: &str) -> Result<Response, Rejection> {
+    pub(crate) fn group(&self, head: ParsedHead<'_>, name: &str) -> Result<Response, Rejection> {
         let cached = self.cached();
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
         else {
             return Ok(status::not_found());
         };
-        self.document(asked, &legacy::group(group), &format!("{META}.APIGroup"), RouterTypes::None)
+        self.document(head, &legacy::group(group), &format!("{META}.APIGroup"), RouterTypes::None)
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
     pub(crate) fn resources(
         &self,
-        asked: Asked<'_>,
+        head: ParsedHead<'_>,
         group: &str,
         version: &str,
     ) -> Result<Response, Rejection> {
@@ -165,7 +165,7 @@ impl Discovery {
                 Ok(status::not_found())
             };
         };
-        if found.is_some_and(|known| known.native) && asked.action.verb() != "get" {
+        if found.is_some_and(|known| known.native) && head.action.verb() != "get" {
             // Groups with only custom resources are served for any method.
             return Err(method_not_allowed().into());
         }
@@ -175,7 +175,7 @@ impl Discovery {
             RouterTypes::None
         };
         self.document(
-            asked,
+            head,
             &legacy::resources(group, version),
             &format!("{META}.APIResourceList"),
             router,
@@ -185,20 +185,20 @@ impl Discovery {
     /// Encodes a document. `router` restricts the Accept header before the handler does.
     fn document(
         &self,
-        asked: Asked<'_>,
+        head: ParsedHead<'_>,
         document: &Document,
         message: &str,
         router: RouterTypes,
     ) -> Result<Response, Rejection> {
         let protobuf = self.encoder.messages().contains(message);
-        let accepted = asked.accepted(Offer { protobuf, views: Views::None, router })?;
+        let accepted = head.accepted(Offer { protobuf, views: Views::None, router })?;
         Ok(status::encoded(200, self.encoder.document(document, accepted, Some(message))))
     }
 
     fn aggregate(
         &self,
         cached: &CachedDiscovery,
-        asked: Asked<'_>,
+        head: ParsedHead<'_>,
         core: bool,
         accepted: Accepted,
     ) -> Response {
@@ -219,7 +219,7 @@ impl Discovery {
                 (bytes, etag)
             })
             .clone();
-        let unchanged = asked.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+        let unchanged = head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
         let mut response = if unchanged {
             let mut response = Response::new(crate::body::empty());
             *response.status_mut() = http::StatusCode::NOT_MODIFIED;

@@ -279,7 +279,7 @@ fn trace_ids(auditor: &Auditor, view: ExchangeView<'_>) -> Option<TraceIds> {
         .action
         .resource()
         .is_some_and(|action| action.verb() == Verb::DeleteCollection);
-    let written = view.family().filter(|_| !of_each);
+    let written = view.initial_trace_id().filter(|_| !of_each);
     let initial = written.or(trace.initial);
     auditor.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
         trace: trace.trace_id,

@@ -69,7 +69,8 @@ pub(crate) fn leave(recorder: &RequestRecorder, exchange: &mut Exchange, respons
     let resource = incoming.action.resource();
     // With the written object's initial id, even if the request brought none, so that one id finds
     // all lines of an object's life.
-    let trace = incoming.trace.with_initial(incoming.trace.initial.or_else(|| view.family()));
+    let trace =
+        incoming.trace.with_initial(incoming.trace.initial.or_else(|| view.initial_trace_id()));
     ferrokube_trace::in_scope(&trace, || {
         tracing::debug!(
             verb = incoming.action.verb(),
@@ -99,7 +100,7 @@ fn is_served(catalog: &Catalog, action: ResourceAction<'_>) -> bool {
 /// Reports a request that has an initial trace id: it wrote an object, or acts on behalf of one.
 fn observe(observer: &dyn Observer, view: ExchangeView<'_>, code: u16, took: Duration) {
     let incoming = view.incoming;
-    let trace = incoming.trace.with_initial(view.family().or(incoming.trace.initial));
+    let trace = incoming.trace.with_initial(view.initial_trace_id().or(incoming.trace.initial));
     let Some(resource) =
         incoming.action.resource().filter(|_| trace.initial.is_some()).map(ResourceAction::access)
     else {

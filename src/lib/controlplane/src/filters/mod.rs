@@ -27,7 +27,7 @@ pub(crate) struct Filter {
 }
 
 /// The wait of a filter before authentication.
-pub(crate) type SharedWait =
+pub(crate) type WaitBefore =
     for<'a> fn(&'a ServerState, &Incoming) -> Option<BoxFuture<'a, Result<(), Rejection>>>;
 
 /// The leaving half of a filter. The exchange may have ended before authentication.
@@ -39,13 +39,13 @@ pub(crate) enum Entering {
     /// Before authentication: records, or rejects.
     Before(fn(&ServerState, &mut Incoming) -> Result<(), Rejection>),
     /// Before authentication: waits, if there is something to wait for.
-    Reach(SharedWait),
+    WaitBefore(WaitBefore),
     /// Authenticates the caller. Exactly one filter does.
     Authenticate(fn(&ServerState, &mut Incoming) -> Result<Authenticated, Rejection>),
     /// After authentication: records, or rejects.
     After(fn(&ServerState, &mut Request<'_>) -> Result<(), Rejection>),
     /// After authentication: waits, if there is something to wait for.
-    Wait(for<'a> fn(&'a ServerState, &Request<'_>) -> Option<CatchUp<'a>>),
+    WaitAfter(for<'a> fn(&'a ServerState, &Request<'_>) -> Option<CatchUp<'a>>),
 }
 
 impl Filter {
@@ -81,7 +81,7 @@ pub(crate) const FILTERS: [Filter; 15] = [
     }),
     Filter::new(
         "shared state",
-        Entering::Reach(|state, incoming| {
+        Entering::WaitBefore(|state, incoming| {
             shared::wait(&state.registry, &state.resources.custom, incoming)
         }),
     ),
@@ -93,7 +93,7 @@ pub(crate) const FILTERS: [Filter; 15] = [
     ),
     Filter::new(
         "rights",
-        Entering::Wait(|state, request| identity::rights(state.authorizer(), request)),
+        Entering::WaitAfter(|state, request| identity::rights(state.authorizer(), request)),
     ),
     Filter::new(
         "impersonation",
@@ -101,7 +101,9 @@ pub(crate) const FILTERS: [Filter; 15] = [
     ),
     Filter::new(
         "impersonated rights",
-        Entering::Wait(|state, request| identity::impersonated_rights(state.authorizer(), request)),
+        Entering::WaitAfter(|state, request| {
+            identity::impersonated_rights(state.authorizer(), request)
+        }),
     ),
     Filter::new(
         "trace adoption",
@@ -140,11 +142,13 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
         let Some(enter) = filter.enter else { continue };
         let entered = match enter {
             Entering::Before(enter) => enter(state, &mut exchange.incoming),
-            Entering::Reach(wait) => reach(wait(state, &exchange.incoming), exchange).await,
+            Entering::WaitBefore(wait) => {
+                wait_before(wait(state, &exchange.incoming), exchange).await
+            }
             Entering::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
                 .map(|authenticated| exchange.authenticated = Some(authenticated)),
             Entering::After(enter) => enter(state, &mut exchange.request()?),
-            Entering::Wait(wait) => {
+            Entering::WaitAfter(wait) => {
                 let caught_up = wait(state, &exchange.request()?);
                 if let Some(caught_up) = caught_up {
                     caught_up.await;
@@ -159,7 +163,7 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
     Ok(())
 }
 
-async fn reach(
+async fn wait_before(
     wait: Option<BoxFuture<'_, Result<(), Rejection>>>,
     exchange: &mut Exchange,
 ) -> Result<(), Rejection> {
@@ -222,9 +226,9 @@ mod tests {
         for (at, filter) in FILTERS.iter().enumerate() {
             let is_in_order = match filter.enter {
                 None => true,
-                Some(Entering::Before(_) | Entering::Reach(_)) => at < authentication,
+                Some(Entering::Before(_) | Entering::WaitBefore(_)) => at < authentication,
                 Some(Entering::Authenticate(_)) => at == authentication,
-                Some(Entering::After(_) | Entering::Wait(_)) => at > authentication,
+                Some(Entering::After(_) | Entering::WaitAfter(_)) => at > authentication,
             };
             assert!(is_in_order, "{}", filter.name);
         }

@@ -26,7 +26,7 @@ const MAX_AGENT_BYTES: usize = 1024;
 
 /// Parses `traceparent`; the request has local ids until the caller is known.
 pub(crate) fn parse(incoming: &mut Incoming) -> Result<(), Rejection> {
-    incoming.claimed = extract(&incoming.head.headers);
+    incoming.claimed_trace = extract(&incoming.head.headers);
     Ok(())
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn adopt(
     metrics: &Metrics,
     request: &mut Request<'_>,
 ) -> Result<(), Rejection> {
-    let claimed = request.claimed;
+    let claimed = request.claimed_trace;
     let (origin, trace) = match claimed {
         Some(claimed) if may_propagate(authorizer, request) => (Origin::Adopted, claimed.child()),
         Some(claimed) => (

@@ -8,7 +8,7 @@ mod paths;
 mod routes;
 
 use crate::discovery::hash;
-use crate::negotiate::Asked;
+use crate::negotiate::ParsedHead;
 use crate::negotiate::media_types;
 use crate::rejection::Rejection;
 use crate::status;
@@ -75,7 +75,7 @@ struct CachedDocument {
     protobuf: Bytes,
     hash: String,
     /// Requested since the last sweep.
-    asked: AtomicBool,
+    requested: AtomicBool,
 }
 
 impl CachedDocument {
@@ -88,12 +88,12 @@ impl CachedDocument {
             hash: hash(&json),
             json,
             protobuf: protobuf.into(),
-            asked: AtomicBool::new(true),
+            requested: AtomicBool::new(true),
         }
     }
 
     fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
-        self.asked.store(true, Ordering::Relaxed);
+        self.requested.store(true, Ordering::Relaxed);
         self.hidden == hidden_fields(definitions)
             && self.definitions.len() == definitions.len()
             && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -170,10 +170,10 @@ impl OpenApi {
     }
 
     fn drop_unused(&self) {
-        let was_asked = |made: &Arc<CachedDocument>| made.asked.swap(false, Ordering::Relaxed);
+        let was_requested = |made: &Arc<CachedDocument>| made.requested.swap(false, Ordering::Relaxed);
         let mut cache = self.cache.lock();
-        cache.v3.retain(|_, made| was_asked(made));
-        cache.v2 = cache.v2.take().filter(was_asked);
+        cache.v3.retain(|_, made| was_requested(made));
+        cache.v2 = cache.v2.take().filter(was_requested);
     }
 
     fn cached_v3(
@@ -247,14 +247,14 @@ impl OpenApi {
     }
 
     /// `/openapi/v2`
-    pub(crate) async fn v2(&self, asked: Asked<'_>) -> Result<Response, Rejection> {
-        let protobuf = match wanted(asked.header(http::header::ACCEPT), V2_PROTOBUF) {
+    pub(crate) async fn v2(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
+        let protobuf = match wanted(head.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
         let others = self.sources.aggregator.swaggers();
         let made = self.v2_document(&self.sources.documents(), others).await;
-        Ok(varying_by_both(respond(asked, &made, protobuf, V2_PROTOBUF)))
+        Ok(varying_by_both(respond(head, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: paths and hashes of the documents.
@@ -283,16 +283,16 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/<group version>`
-    pub(crate) async fn v3(&self, asked: Asked<'_>, path: &str) -> Result<Response, Rejection> {
+    pub(crate) async fn v3(&self, head: ParsedHead<'_>, path: &str) -> Result<Response, Rejection> {
         let documents = self.sources.documents();
         if !documents.contains_key(path) {
             return Ok(not_found());
         }
-        let Some(protobuf) = wanted(asked.header(http::header::ACCEPT), V3_PROTOBUF) else {
+        let Some(protobuf) = wanted(head.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };
         let Some(made) = self.v3_document(path, &documents).await else { return Ok(not_found()) };
-        let hash = asked.action.options().hash();
+        let hash = head.action.options().hash();
         if hash.is_some_and(|hash| hash != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
@@ -305,7 +305,7 @@ impl OpenApi {
             );
             return Ok(varying(response, "Accept"));
         }
-        let mut response = varying(respond(asked, &made, protobuf, V3_PROTOBUF), "Accept");
+        let mut response = varying(respond(head, &made, protobuf, V3_PROTOBUF), "Accept");
         if hash.is_some() {
             response
                 .headers_mut()
@@ -363,14 +363,14 @@ fn is_known(given: &str, hash: &str) -> bool {
 }
 
 fn respond(
-    asked: Asked<'_>,
+    head: ParsedHead<'_>,
     made: &CachedDocument,
     protobuf: bool,
     media_type: &'static str,
 ) -> Response {
     let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
         .expect("hexadecimal digits and quotes");
-    let mut response = match (is_known(asked.header(IF_NONE_MATCH), &made.hash), protobuf) {
+    let mut response = match (is_known(head.header(IF_NONE_MATCH), &made.hash), protobuf) {
         (true, _) => bare(304),
         (false, true) => {
             status::with_type(200, media_type, crate::body::full(made.protobuf.clone()))

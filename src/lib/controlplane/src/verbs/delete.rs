@@ -18,7 +18,7 @@ pub(crate) async fn delete(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(offer(&target.served, Views::Single))?;
+    let accepted = request.parsed_head().accepted(offer(&target.served, Views::Single))?;
     let options = delete_options(api, request).await?;
     let shown = check_response(request, target, accepted, Views::Single);
     if shown.is_err() {

@@ -16,7 +16,7 @@ pub(crate) async fn delete_collection(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(offer(&target.served, Views::List))?;
+    let accepted = request.parsed_head().accepted(offer(&target.served, Views::List))?;
     let select =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     api.registry.check_selection(target, &select)?;

@@ -14,7 +14,7 @@ pub(crate) async fn get(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(offer(&target.served, views(target)))?;
+    let accepted = request.parsed_head().accepted(offer(&target.served, views(target)))?;
     let mut object =
         api.registry.get(request.context(), target, request.action.options().get()?).await?;
     check_view(target, accepted)?;

@@ -22,7 +22,7 @@ pub(crate) async fn list(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(collection_offer(&target.served, Views::List))?;
+    let accepted = request.parsed_head().accepted(collection_offer(&target.served, Views::List))?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     let listing = api.registry.listing(target, &options).await?;

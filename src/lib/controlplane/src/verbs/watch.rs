@@ -74,7 +74,8 @@ pub(crate) async fn watch(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = request.asked().accepted(collection_offer(&target.served, Views::Single))?;
+    let accepted =
+        request.parsed_head().accepted(collection_offer(&target.served, Views::Single))?;
     let options = request.action.options().watch(jitter())?;
     let kept = WatchRequest {
         uri: &request.head.uri,

@@ -19,7 +19,7 @@ pub(super) struct WriteRequest {
     accepted: Accepted,
     /// Why the response cannot be encoded. The write is a dry run then, so that other errors come
     /// first.
-    shown: Result<(), Failure>,
+    encodable: Result<(), Failure>,
 }
 
 impl WriteRequest {
@@ -28,9 +28,9 @@ impl WriteRequest {
         target: &Target,
         views: Views,
     ) -> Result<Self, Rejection> {
-        let accepted = request.asked().accepted(offer(&target.served, views))?;
-        let shown = check_response(request, target, accepted, views);
-        Ok(Self { accepted, shown })
+        let accepted = request.parsed_head().accepted(offer(&target.served, views))?;
+        let encodable = check_response(request, target, accepted, views);
+        Ok(Self { accepted, encodable })
     }
 
     pub(super) fn options(
@@ -39,7 +39,7 @@ impl WriteRequest {
         kind: WriteKind,
     ) -> Result<WriteOptions, Failure> {
         let mut options = request.action.options().write(kind)?;
-        if self.shown.is_err() {
+        if self.encodable.is_err() {
             options.withhold();
         }
         Ok(options)
@@ -52,7 +52,7 @@ impl WriteRequest {
         target: &Target,
         written: &Written,
     ) -> Result<Response, Rejection> {
-        self.shown?;
+        self.encodable?;
         respond_written(api, request, target, written, self.accepted).await
     }
 }
