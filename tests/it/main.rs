@@ -9,6 +9,7 @@ mod backup;
 mod canary;
 mod central_features;
 mod certs;
+mod circles;
 mod cli;
 mod clients;
 mod connections;

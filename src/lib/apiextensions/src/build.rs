@@ -1,11 +1,11 @@
 //! Builds a resource's [`Definition`] from a CustomResourceDefinition.
 
+use super::fields::{group, plural, text};
 use super::hooks::CustomHooks;
 use super::names::ResourceNames;
 use super::rules::VersionRules;
 use super::scale::{self, CustomScale, ScalePaths};
 use super::webhook::ConversionWebhook;
-use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Array, Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;

@@ -1,7 +1,7 @@
 //! Removes the objects of a definition that is being deleted, then its finalizer.
 
+use super::fields::text;
 use super::status::{self, Condition};
-use super::{RETRY, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::catalog::Served;
@@ -10,6 +10,9 @@ use ferrokube_resource::Definition;
 use ferrokube_storage::Prefix;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+/// Delay before a failed status write or removal is retried.
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps a definition until its objects are gone.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

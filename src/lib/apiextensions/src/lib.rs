@@ -8,6 +8,7 @@
 
 mod build;
 mod cleanup;
+mod fields;
 mod hooks;
 mod names;
 mod review;
@@ -17,12 +18,15 @@ mod status;
 mod webhook;
 
 use build::BuildInputs;
+use cleanup::RETRY;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_registry::offload::{INTERNAL, block_in_place, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_storage::Key;
 use ferrokube_webhook::{CertificateFaults, ServiceResolver, WebhookAccess};
+pub use fields::GROUP;
+use fields::{group, plural};
 use names::{NameDecision, ResourceNames};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,13 +34,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// API group of definitions.
-pub const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// Max wait of a write for its definition to be served.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Delay before a failed status write or removal is retried.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// State of the loop that requests read.
 pub struct Custom {
@@ -452,17 +452,4 @@ impl Follower {
             ));
         }
     }
-}
-
-fn group(object: &Document) -> &str {
-    object.str(&["spec", "group"]).unwrap_or_default()
-}
-
-fn plural(object: &Document) -> &str {
-    object.str(&["spec", "names", "plural"]).unwrap_or_default()
-}
-
-/// A text field; empty if absent.
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Allocates the names in a group: first come, first served.
 
-use super::text;
+use super::fields::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::Catalog;
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
 //! `ConversionReview`: the request to a conversion webhook, and validation of its response.
 
+use super::fields::GROUP;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Map, Text, Value};
 use ferrokube_apimachinery::{json, name};
@@ -20,7 +21,7 @@ impl ReviewRequest<'_> {
         let text = |text: &str| json::to_vec(&Value::from(text));
         let head = [
             br#"{"kind":"ConversionReview","apiVersion":"#,
-            &*text(&format!("{}/{}", super::GROUP, self.review_version)),
+            &*text(&format!("{}/{}", GROUP, self.review_version)),
             br#","request":{"uid":"#,
             &*text(&self.uid),
             br#","desiredAPIVersion":"#,
@@ -51,12 +52,11 @@ pub(super) fn read(
     mut answer: Document,
 ) -> Result<Vec<Document>, String> {
     if answer.kind() != "ConversionReview"
-        || answer.api_version() != format!("{}/{}", super::GROUP, request.review_version)
+        || answer.api_version() != format!("{}/{}", GROUP, request.review_version)
     {
         return Err(format!(
             "its answer is no {}/{} ConversionReview",
-            super::GROUP,
-            request.review_version
+            GROUP, request.review_version
         ));
     }
     if answer.str(&["response", "uid"]) != Some(&request.uid) {

@@ -1,6 +1,6 @@
 //! The `scale` subresource of custom resources, at the paths that the definition names.
 
-use super::text;
+use super::fields::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::go;

@@ -1,7 +1,7 @@
 //! The status of a definition: accepted names and conditions.
 
+use super::fields::{group, text};
 use super::names::NameDecision;
-use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use std::time::SystemTime;
@@ -92,7 +92,7 @@ impl StatusInput<'_> {
 }
 
 fn approval(object: &Document) -> Option<Condition<'_>> {
-    let group = super::group(object);
+    let group = group(object);
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
         group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
     });

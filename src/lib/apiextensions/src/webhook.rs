@@ -4,6 +4,7 @@
 //! validated. A faulty webhook only affects its own definition's objects, where they are read or
 //! written in another version than the stored one.
 
+use super::fields::text;
 use super::review::{self, ReviewRequest};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -46,7 +47,7 @@ impl ConversionWebhook {
     pub(super) fn of(definition: &Document, access: &WebhookAccess) -> Option<Self> {
         let conversion = definition.get(&["spec", "conversion"])?;
         let several = definition.list(&["spec", "versions"]).len() > 1;
-        if super::text(conversion, "strategy") != "Webhook" || !several {
+        if text(conversion, "strategy") != "Webhook" || !several {
             return None;
         }
         let config = conversion

@@ -13,6 +13,7 @@
 //! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` implements them a
 //! second time.
 
+mod include;
 mod options;
 #[cfg(test)]
 mod oracle;
@@ -26,6 +27,7 @@ use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, ResourceAccess};
 use ferrokube_resource::Verbs;
 use http::{Method, Uri};
+pub(crate) use include::Include;
 pub(crate) use options::{Options, WriteKind};
 use query::hex;
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod hooks;
 mod kinds;
 mod paths;
 mod priorities;
+mod resource_names;
 mod rows;
 mod rules;
 mod table;
@@ -31,14 +32,12 @@ use ferrokube_resource::Bundle;
 
 pub use cells::selector_text;
 
-const SCHEMAS: &str = include_str!("../data/schema.tsv");
-
 /// The workload kinds, in discovery order. Their types build on those of the generic bundle.
 pub fn bundle() -> Bundle {
     Bundle::new("workloads")
         .kinds(&table::native_kinds())
         .priorities(priorities::PRIORITIES)
-        .schemas(SCHEMAS)
+        .schemas(rows::SCHEMAS)
         .messages(include_str!("../data/protobuf.tsv"))
         .descriptions(include_str!("../data/descriptions.tsv"))
         .roles(ROLES)

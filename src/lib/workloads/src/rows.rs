@@ -7,6 +7,9 @@ use ferrokube_resource::native::{
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+/// Fields of all types.
+pub(crate) const SCHEMAS: &str = include_str!("../data/schema.tsv");
+
 /// A row of `resources.tsv`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DiscoveryRow {

@@ -7,6 +7,7 @@
 use crate::checks::FieldErrors;
 use crate::conditions::{Conditions, find};
 use crate::paths::FieldPath;
+use crate::rows;
 use crate::rules::RuleRow;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Map, Value};
@@ -128,7 +129,7 @@ static RULES: LazyLock<TypeRows> = LazyLock::new(|| by_type(include_str!("../dat
 static TYPES: LazyLock<HashMap<&'static str, Vec<TypedField>>> = LazyLock::new(|| {
     let mut types: HashMap<&'static str, Vec<TypedField>> = HashMap::new();
     let mut name = "";
-    for line in crate::SCHEMAS.lines().skip(1) {
+    for line in rows::SCHEMAS.lines().skip(1) {
         let mut columns = line.split('\t');
         let first = columns.next().unwrap_or_default();
         if !first.is_empty() {
@@ -458,7 +459,7 @@ mod tests {
     #[test]
     fn every_row_belongs_to_a_type_with_that_field() {
         let fields = |name: &str| {
-            let mut rows = crate::SCHEMAS.lines().skip(1).skip_while(|line| {
+            let mut rows = rows::SCHEMAS.lines().skip(1).skip_while(|line| {
                 line.split('\t').next().is_none_or(|first| short_name(first) != name)
             });
             let first = rows.next().map(|line| line.split('\t').nth(1).unwrap_or_default());

@@ -1,8 +1,8 @@
 //! Options of each verb, from the query (for deletes also the body), validated as kube-apiserver
 //! does.
 
+use super::include::Include;
 use super::query::{Query, parse_duration};
-use crate::encode::table::Include;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word, quote};
 use ferrokube_apimachinery::go::duration_fault;

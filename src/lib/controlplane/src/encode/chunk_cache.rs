@@ -9,8 +9,8 @@
 use super::gzip::{GzipSum, HEADER};
 use super::rows::{RowDraft, Rows};
 use super::stream::{Fill, PREFETCHED_ITEMS};
-use super::table::Include;
 use super::vectored::SliceFrame;
+use crate::action::Include;
 use bytes::{Buf, Bytes};
 use ferrokube_resource::Definition;
 use ferrokube_serve::{Chunk, WRITE_BYTES};

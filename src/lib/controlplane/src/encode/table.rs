@@ -8,11 +8,10 @@ use super::slices::ItemSlice;
 use super::stream::{Fill, PREFETCHED_ITEMS, prefetch};
 use super::vectored::SliceFrame;
 use super::{CanonicalBytes, canonical, entry_document, json_document, partial_document, slices};
+use crate::action::Include;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::jsonpath::MAX_NODES;
-use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::print::Completion;
@@ -42,42 +41,6 @@ const TOO_LONG: &str = "<too long>";
 const MAX_SCANNED_BYTES: usize = 256 * 1024;
 /// Initial capacity for a short Table.
 const FEW_ROWS_BYTES: usize = 8 * 1024;
-
-/// Object in a row, next to its cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Include {
-    /// `null`
-    None,
-    /// `PartialObjectMetadata`
-    Metadata,
-    /// The whole object.
-    Object,
-}
-
-impl Include {
-    /// Parses `includeObject`.
-    ///
-    /// # Errors
-    /// 400 for any other word.
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        match text {
-            "" | "Metadata" => Ok(Self::Metadata),
-            "None" => Ok(Self::None),
-            "Object" => Ok(Self::Object),
-            other => {
-                let error = FieldError::invalid(
-                    "includeObject",
-                    other,
-                    "must be 'Metadata', 'Object', 'None', or empty",
-                );
-                Err(Failure::bad_request(format!(
-                    "Unable to convert to Table as requested: {}: {}",
-                    error.field, error.message
-                )))
-            }
-        }
-    }
-}
 
 /// The columns of a subresource, or of the objects.
 pub(crate) fn columns_of<'a>(served: &'a Served, subresource: &str) -> &'a Columns {

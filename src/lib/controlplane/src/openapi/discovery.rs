@@ -1,6 +1,6 @@
 //! Operations that are about no object: discovery, the version, the keys of service accounts.
 
-use super::documents::META;
+use super::names::META;
 use super::routes::{ALL, JSON, PublishedRoute, camel, group_tag, group_word, tag};
 
 /// Documents of these paths exist where the path is mounted.

@@ -1,8 +1,8 @@
 //! Whole documents: OpenAPI v3 of one group version or path, OpenAPI v2 of everything.
 
-use super::paths::{self, SpecVersion};
+use super::names::{META, SpecVersion, key, list_name_of, name_of, reference};
 use super::routes::{self, PublishedRoute};
-use super::{SchemaSource, discovery, parameters};
+use super::{discovery, parameters, paths};
 use crate::version::MINOR;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
@@ -12,9 +12,6 @@ use ferrokube_resource::{Definition, Subresource};
 use ferrokube_schema::{Schema, openapi};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Prefix of the definitions of the API machinery's types.
-pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// Types of the API machinery that are kinds of `v1`.
 const KINDS_OF_V1: [&str; 5] =
@@ -27,10 +24,8 @@ const KINDS_OF_ALL: [&str; 2] = ["DeleteOptions", "WatchEvent"];
 /// other paths have none.
 pub(super) type Documents = BTreeMap<String, Vec<Arc<Definition>>>;
 
-/// `api/v1` or `apis/<group>/<version>`.
-pub(super) fn key(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
-}
+/// Schemas by the names of their OpenAPI definitions.
+pub type SchemaSource = Arc<dyn Fn(&str) -> Option<Arc<Schema>> + Send + Sync>;
 
 /// Definitions that all documents refer to.
 pub(super) struct Machinery {
@@ -101,21 +96,6 @@ fn security() -> Value {
         "type": "apiKey", "description": about, "name": "authorization", "in": "header"
     });
     json!({"BearerToken": scheme})
-}
-
-/// Name of a kind's definition.
-pub(super) fn name_of(definition: &Definition, index: usize) -> String {
-    let schema: &Schema = &definition.versions[index].schema;
-    schema.name.as_deref().map_or_else(
-        || format!("{}.{}.{}", definition.group, definition.versions[index].name, definition.kind),
-        str::to_owned,
-    )
-}
-
-pub(super) fn list_name_of(definition: &Definition, index: usize) -> String {
-    let name = name_of(definition, index);
-    let prefix = name.strip_suffix(&definition.kind).unwrap_or(&name);
-    format!("{prefix}{}", definition.list_kind)
 }
 
 /// Collects the parts of a document.
@@ -295,12 +275,4 @@ fn list(definition: &Definition, item: &str, version: SpecVersion) -> Value {
             "items": {"type": "array", "items": reference(version, item)},
         },
     })
-}
-
-/// A `$ref` to a definition.
-pub(super) fn reference(version: SpecVersion, name: &str) -> Value {
-    match version {
-        SpecVersion::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
-        SpecVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
-    }
 }

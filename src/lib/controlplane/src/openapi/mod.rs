@@ -3,6 +3,7 @@
 mod discovery;
 mod documents;
 mod gnostic;
+mod names;
 mod parameters;
 mod paths;
 mod routes;
@@ -13,6 +14,7 @@ use crate::negotiate::media_types;
 use crate::rejection::Rejection;
 use crate::status;
 use bytes::Bytes;
+pub use documents::SchemaSource;
 use documents::{Documents, Machinery};
 use ferrokube_aggregator::{Aggregator, merge_swagger};
 use ferrokube_apimachinery::document::{Map, Value, json};
@@ -20,7 +22,6 @@ use ferrokube_apimachinery::json as codec;
 use ferrokube_registry::Catalog;
 use ferrokube_registry::offload::{INTERNAL, compute};
 use ferrokube_resource::{Definition, FieldGuard};
-use ferrokube_schema::Schema;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use parking_lot::Mutex;
@@ -34,9 +35,6 @@ const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+pro
 
 /// Documents that are not requested for one to two intervals are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(120);
-
-/// Schemas by the names of their OpenAPI definitions.
-pub type SchemaSource = Arc<dyn Fn(&str) -> Option<Arc<Schema>> + Send + Sync>;
 
 /// Cached documents.
 pub(crate) struct OpenApi {
@@ -121,7 +119,7 @@ impl OpenApiSources {
                 all.entry(format!("apis/{}", definition.group)).or_default();
             }
             for version in definition.versions.iter().filter(|version| version.served) {
-                let path = documents::key(&definition.group, &version.name);
+                let path = names::key(&definition.group, &version.name);
                 all.entry(path).or_default().push(Arc::clone(&definition));
             }
         }
@@ -170,7 +168,8 @@ impl OpenApi {
     }
 
     fn drop_unused(&self) {
-        let was_requested = |made: &Arc<CachedDocument>| made.requested.swap(false, Ordering::Relaxed);
+        let was_requested =
+            |made: &Arc<CachedDocument>| made.requested.swap(false, Ordering::Relaxed);
         let mut cache = self.cache.lock();
         cache.v3.retain(|_, made| was_requested(made));
         cache.v2 = cache.v2.take().filter(was_requested);
@@ -267,7 +266,7 @@ impl OpenApi {
             paths.insert(path.clone(), json!({"serverRelativeURL": url}));
         }
         for other in self.sources.aggregator.versions() {
-            let path = documents::key(&other.group, &other.version);
+            let path = names::key(&other.group, &other.version);
             let url = match other.openapi.as_deref() {
                 None => {
                     paths.remove(&path);

@@ -1,6 +1,6 @@
 //! Parameters of operations.
 
-use super::paths::SpecVersion;
+use super::names::SpecVersion;
 use ferrokube_apimachinery::document::{Map, Value, json};
 
 /// A parameter of the query or the path.

@@ -1,19 +1,10 @@
 //! Path items of routes.
 
-use super::documents::reference;
+use super::names::{SpecVersion, reference};
 use super::parameters::parameter;
 use super::routes::{PublishedRoute, RequestBody};
 use ferrokube_apimachinery::document::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Version of the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SpecVersion {
-    /// Swagger 2.0.
-    V2,
-    /// OpenAPI 3.0.
-    V3,
-}
 
 /// The path items of all routes.
 pub(super) fn items(routes: &[PublishedRoute], version: SpecVersion) -> Map {

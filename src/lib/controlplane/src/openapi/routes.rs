@@ -1,7 +1,7 @@
 //! The operations in OpenAPI documents, on resources and discovery, as kube-apiserver publishes
 //! them.
 
-use super::documents::{META, key, list_name_of, name_of};
+use super::names::{META, key, list_name_of, name_of};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_connect::Connections;
 use ferrokube_resource::native::schema_name;

@@ -1,9 +1,10 @@
 //! Content negotiation per resource, and encoding of single-object responses.
 
+use crate::action::Include;
 use crate::compress;
 use crate::decode::ENCODED_BYTES;
 use crate::encode::rendered::{Rendered, Style};
-use crate::encode::table::{self, Include, Table};
+use crate::encode::table::{self, Table};
 use crate::encode::{Encoded, Encoder, stream};
 use crate::exchange::Request;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};

@@ -3,8 +3,8 @@
 use crate::cells::list_at;
 use crate::checks::{FieldErrors, text};
 use crate::hooks::KindCode;
-use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
+use crate::resource_names;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::Change;
@@ -110,9 +110,9 @@ fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
         for (name, _) in map.into_iter().flatten() {
             match kind {
                 "Pod" | "Container" => {
-                    resources::container_resource_name(name, own.key(name), errors);
+                    resource_names::container_resource_name(name, own.key(name), errors);
                 }
-                _ => _ = resources::resource_name(name, own.key(name), errors),
+                _ => _ = resource_names::resource_name(name, own.key(name), errors),
             }
         }
     }
@@ -161,7 +161,7 @@ fn of_resource(item: &Value, name: &str, path: FieldPath<'_>, errors: &mut Field
     }
     ratio(item, name, path, errors);
     if let (false, Some(limit), Some(request)) =
-        (resources::may_overcommit(name), given("default"), given("defaultRequest"))
+        (resource_names::may_overcommit(name), given("default"), given("defaultRequest"))
         && !limit.sub(&request).is_zero()
     {
         let (limit, request) = (limit.canonical(), request.canonical());

@@ -6,6 +6,7 @@ use crate::checks::{FieldErrors, is_true, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
+use crate::resource_names::{NameCheck, container_resource_name};
 use crate::types;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -269,7 +270,7 @@ impl KindCode for RuntimeClass {
         let root = FieldPath::Root;
         if let Some(fixed) = object.get(&["overhead", "podFixed"]).filter(|map| map.is_object()) {
             let limits = json!({"limits": fixed.clone()});
-            let names = Some(resources::container_resource_name as resources::NameCheck);
+            let names = Some(container_resource_name as NameCheck);
             let path = root.field("overhead");
             resources::requirements(Some(&limits), names, &HashSet::new(), path, errors);
         }

@@ -5,6 +5,7 @@ use crate::checks::{FieldErrors, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
+use crate::resource_names;
 use crate::rules::same;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -283,7 +284,7 @@ fn allocated(object: &Document, errors: &mut FieldErrors) {
             }
             let whys = ferrokube_apimachinery::name::qualified_name(name);
             let is_odd =
-                whys.is_empty() && resources::is_native(name) && name.as_str() != "storage";
+                whys.is_empty() && resource_names::is_native(name) && name.as_str() != "storage";
             errors.all_invalid(path, name, whys);
             if is_odd {
                 errors.not_supported(path, name.as_str(), &["storage"]);

@@ -3,8 +3,8 @@
 use super::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, PORT, is_port, items, text};
 use crate::conditions::is_set;
-use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
+use crate::resource_names;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
@@ -60,7 +60,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         },
         "containerresource" => |it, errors| {
             if it.set().is_some() {
-                resources::container_resource_name(it.text(), it.path, errors);
+                resource_names::container_resource_name(it.text(), it.path, errors);
             }
         },
         "nonempty" => |it, errors| {
@@ -192,7 +192,7 @@ fn special(word: &str) -> Option<CheckFn> {
         },
         "tokenrequests" => token_requests,
         "extendedresource" => |it, errors| {
-            if it.value.is_some_and(Value::is_string) && !resources::is_extended(it.text()) {
+            if it.value.is_some_and(Value::is_string) && !resource_names::is_extended(it.text()) {
                 errors.invalid(it.path, it.text(), "must be a valid extended resource name");
             }
         },

@@ -1,8 +1,9 @@
 //! Encodes the events of one watch.
 
+use crate::action::Include;
 use crate::encode::protobuf::put_message;
 use crate::encode::slices::ItemSlice;
-use crate::encode::table::{Include, Table};
+use crate::encode::table::Table;
 use crate::encode::vectored::SliceFrame;
 use crate::encode::{Encoded, Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};

@@ -4,6 +4,7 @@ use super::{annotations, is_sidecar, platform, resources, volumes};
 use crate::cells::{at, list_at, str_at};
 use crate::checks::{FieldErrors, given, is_true, items, number, text};
 use crate::paths::FieldPath;
+use crate::resource_names::{NameCheck, container_resource_name};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::work::CountedKey;
@@ -122,7 +123,7 @@ fn common(
     errors: &mut FieldErrors,
 ) {
     volumes::mounts(container, volumes, path, errors);
-    let names = Some(resources::container_resource_name as resources::NameCheck);
+    let names = Some(container_resource_name as NameCheck);
     resources::requirements(
         container.get("resources"),
         names,
