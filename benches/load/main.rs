@@ -5,6 +5,7 @@
 //! cargo bench --bench load -- --binary old=/tmp/old --binary new=/tmp/new --only create,get
 //! cargo bench --bench load -- --binary ferrokube=target/release/ferrokube --target PEER=KUBECONFIG,PID,PID --json out.json --page out.html
 //! cargo bench --bench load -- --server PEER=https://127.0.0.1:6443 --kubeconfig KUBECONFIG
+//! cargo bench --bench load -- --etcd target/etcd/3.5/etcd --only create,patch-hot,restart,memory
 //! cargo bench --bench load -- --curve objects=1000,10000,100000,1000000 --only none
 //! ```
 //!
@@ -48,6 +49,10 @@ struct LoadOptions {
     /// the one cargo built
     #[arg(long)]
     binary: Vec<String>,
+    /// Executable of etcd: start each binary a second time, as NAME-etcd, with its state in an etcd
+    /// of its own, whose CPU and memory do not count
+    #[arg(long)]
+    etcd: Option<PathBuf>,
     /// NAME=KUBECONFIG[,PID...]: a running server, and the processes whose CPU and memory count
     /// (default: those listening on its port)
     #[arg(long)]
@@ -204,7 +209,9 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
     if binaries.is_empty() && options.target.is_empty() && options.server.is_empty() {
         binaries.push(Binary::ours());
     }
-    for binary in binaries {
+    let on_etcd = options.etcd.iter().flat_map(|etcd| binaries.iter().map(|one| one.on_etcd(etcd)));
+    let on_etcd: Vec<Binary> = on_etcd.collect();
+    for binary in binaries.into_iter().chain(on_etcd) {
         let own = OwnServer::start(Arc::new(binary)).await?;
         targets.push(Arc::new(LoadTarget::of(&own)?));
         started.push(own);

@@ -1,6 +1,7 @@
-//! Servers started for the run, each in its own directory.
+//! Servers started for the run, each in its own directory, some with an etcd of their own.
 
 use anyhow::{Context, ensure};
+use ferrokube_etcd::testing::EtcdProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,12 +11,15 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// A binary to start.
+#[derive(Clone)]
 pub(crate) struct Binary {
     /// Name in the report.
     pub(crate) name: String,
     path: PathBuf,
     /// Flags in addition to those for directory and port.
     flags: Vec<String>,
+    /// The etcd that is started for each server; `None`: its state is in its directory.
+    etcd: Option<PathBuf>,
 }
 
 impl Binary {
@@ -27,7 +31,17 @@ impl Binary {
             first.split_once('=').map_or((None, first), |(name, path)| (Some(name), path));
         let file = Path::new(path).file_name().context("not a file")?;
         let name = name.map_or_else(|| file.to_string_lossy().into_owned(), str::to_owned);
-        Ok(Self { name, path: path.into(), flags: words.map(str::to_owned).collect() })
+        let flags = words.map(str::to_owned).collect();
+        Ok(Self { name, path: path.into(), flags, etcd: None })
+    }
+
+    /// The same with its state in an etcd of this executable.
+    pub(crate) fn on_etcd(&self, executable: &Path) -> Self {
+        Self {
+            name: format!("{}-etcd", self.name),
+            etcd: Some(executable.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// The binary that cargo built for this bench.
@@ -36,6 +50,7 @@ impl Binary {
             name: "ferrokube".to_owned(),
             path: env!("CARGO_BIN_EXE_ferrokube").into(),
             flags: Vec::new(),
+            etcd: None,
         }
     }
 }
@@ -45,6 +60,8 @@ pub(crate) struct OwnServer {
     /// The running executable.
     pub(crate) binary: Arc<Binary>,
     process: Child,
+    /// Goes on while the server is restarted.
+    etcd: Option<EtcdProcess>,
     directory: tempfile::TempDir,
     /// Time from spawning to the ready line.
     pub(crate) ready: Duration,
@@ -53,15 +70,25 @@ pub(crate) struct OwnServer {
 impl OwnServer {
     /// Starts a server in an empty directory and waits until it is ready.
     pub(crate) async fn start(binary: Arc<Binary>) -> anyhow::Result<Self> {
-        Self::start_in(binary, tempfile::tempdir()?).await
+        let directory = tempfile::tempdir()?;
+        let etcd = binary
+            .etcd
+            .as_deref()
+            .map(|executable| EtcdProcess::start(executable, &directory.path().join("etcd")));
+        Self::start_in(binary, directory, etcd).await
     }
 
-    async fn start_in(binary: Arc<Binary>, directory: tempfile::TempDir) -> anyhow::Result<Self> {
+    async fn start_in(
+        binary: Arc<Binary>,
+        directory: tempfile::TempDir,
+        etcd: Option<EtcdProcess>,
+    ) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let mut process = Command::new(&binary.path)
             .args(["all-in-one", "--secure-port", "0", "--data-dir"])
             .arg(directory.path().join("data"))
             .args(&binary.flags)
+            .args(etcd.as_ref().map(|etcd| format!("--etcd-servers={}", etcd.url())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -74,7 +101,7 @@ impl OwnServer {
             .context("not ready in 60 s")??
             .context("the server exited")?;
         ensure!(line.starts_with("ready in "), "unexpected line {line:?}");
-        Ok(Self { binary, process, directory, ready: begun.elapsed() })
+        Ok(Self { binary, process, etcd, directory, ready: begun.elapsed() })
     }
 
     /// Administrator's kubeconfig.
@@ -95,7 +122,7 @@ impl OwnServer {
             .await
             .context("still running after SIGTERM")??;
         ensure!(status.success(), "exited with {status}");
-        Self::start_in(self.binary, self.directory).await
+        Self::start_in(self.binary, self.directory, self.etcd).await
     }
 
     /// Terminates the server.
