@@ -22,6 +22,8 @@ pub(crate) struct Activity {
     refused: AtomicU32,
     /// No further request is accepted.
     is_closing: AtomicBool,
+    /// The server closed the connection between two requests.
+    closed_idle: AtomicBool,
     /// The connection was upgraded: no longer HTTP.
     upgraded: AtomicBool,
     /// The head of its next request is large.
@@ -80,6 +82,16 @@ impl Activity {
     /// Accepts no request from now on.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    /// The server closes the connection; notes whether a request is in flight.
+    pub(crate) fn end(&self) {
+        self.closed_idle.store(self.is_idle(), Ordering::Relaxed);
+    }
+
+    /// Whether nothing of a request can be unread.
+    pub(crate) fn closed_idle(&self) -> bool {
+        self.closed_idle.load(Ordering::Relaxed)
     }
 
     /// Whether a received request may start; `share` is the connection's limit. HTTP/2 only, which

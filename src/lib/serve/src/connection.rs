@@ -261,6 +261,7 @@ impl Closing<'_> {
         if reason == CloseReason::Stalled {
             return Ok(());
         }
+        self.activity.end();
         end(connection.as_mut());
         // Boxed, as few connections close at a time.
         let in_flight_done = Box::pin(self.in_flight_done(reason));

@@ -22,9 +22,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long a connection is read on after a malformed head, so that its client sees the response:
-/// unread bytes would reset it.
-const LINGER: Duration = Duration::from_millis(500);
+/// A connection that closes before its client has sent everything (a malformed head, a body that was
+/// refused) is read on, so that the client sees the response: unread bytes would reset it. Ends when
+/// the client closes, or sends nothing for this long.
+const LINGER_QUIET: Duration = Duration::from_millis(500);
+/// And after this in all.
+const LINGER_IN_ALL: Duration = Duration::from_secs(10);
+/// And after this many bytes: a body that is too large by little.
+const LINGER_BYTES: usize = 4 << 20;
 
 /// A byte stream that fails reads when a head takes too long, and replaces hyper's responses to
 /// malformed heads.
@@ -57,8 +62,23 @@ pub(crate) struct HeadGuard<T> {
     /// Number of handler responses partly written.
     written: u64,
     replaced: Option<Replacement>,
-    /// When lingering began.
-    lingers: Option<Instant>,
+    lingers: Option<Lingering>,
+}
+
+/// Reading on after the connection was closed for writing.
+struct Lingering {
+    /// When the connection is cut, whatever still arrives.
+    until: Instant,
+    /// When bytes arrived last.
+    heard: Instant,
+    bytes: usize,
+}
+
+impl Lingering {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { until: now + LINGER_IN_ALL, heard: now, bytes: 0 }
+    }
 }
 
 /// Why reading ends.
@@ -214,6 +234,33 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
     }
 }
 
+impl<T: AsyncRead + Unpin> HeadGuard<T> {
+    /// Drops what the client still sends.
+    fn poll_linger(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        let mut lingering = self.lingers.take().unwrap_or_else(Lingering::begin);
+        let mut scratch = [0; 4096];
+        while lingering.bytes < LINGER_BYTES && lingering.heard < lingering.until {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.inner).poll_read(task, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    lingering.bytes += buffer.filled().len();
+                    lingering.heard = Instant::now();
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => {
+                    let quiet = LINGER_QUIET.min(lingering.until - lingering.heard);
+                    if self.poll_deadline(lingering.heard, quiet, task).is_ready() {
+                        return Poll::Ready(());
+                    }
+                    self.lingers = Some(lingering);
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -278,19 +325,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadGuard<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        ready!(Pin::new(&mut this.inner).poll_shutdown(task))?;
-        if this.replaced.is_none() {
-            return Poll::Ready(Ok(()));
-        }
-        let since = *this.lingers.get_or_insert_with(Instant::now);
-        let mut scratch = [0; 4096];
-        while this.poll_deadline(since, LINGER, task).is_pending() {
-            let mut buffer = ReadBuf::new(&mut scratch);
-            let read = ready!(Pin::new(&mut this.inner).poll_read(task, &mut buffer));
-            if read.is_err() || buffer.filled().is_empty() {
-                break;
+        if this.lingers.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(task))?;
+            // A tunnel reads on what it closed for writing.
+            if this.frames.is_some() || this.activity.is_upgraded() || this.activity.closed_idle() {
+                return Poll::Ready(Ok(()));
             }
         }
+        ready!(this.poll_linger(task));
         Poll::Ready(Ok(()))
     }
 

@@ -253,3 +253,32 @@ async fn fault_38_a_client_may_send_little_of_a_body_that_nobody_reads() {
         "{of_stream} {of_connection}"
     );
 }
+
+#[tokio::test]
+async fn a_client_that_sends_all_of_a_refused_body_sees_the_response() {
+    let setup = setup(ListenerLimits::default());
+    let mut stream = setup.connect("http/1.1", None).await;
+    let body = vec![b'x'; 3 << 20];
+    let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Answered and closed by now; a reset would fail this write.
+    let mut start = [0; 15];
+    bounded(stream.read_exact(&mut start)).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200 OK");
+    for part in body.chunks(64 << 10) {
+        bounded(stream.write_all(part)).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    stream.flush().await.unwrap();
+    assert!(bounded(read_to_end(&mut stream)).await.ends_with("HTTP/1.1"));
+    // And one that sends no more is not waited for.
+    let mut stream = setup.connect("http/1.1", None).await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert!(bounded(read_to_end(&mut stream)).await.ends_with("HTTP/1.1"));
+    bounded(async {
+        while setup.stats.open.load(Ordering::Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
