@@ -12,8 +12,8 @@ AGE = re.compile(r"^(\d+[smhdy])+$|^<unknown>$|^<invalid>$")
 STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|null|\[\])(?=: (?:must (?:contain unique|have exactly|only have a single)|only \[))', re.S)
 # An object in a cause about a workload kind: one server shows a Go struct, with all its fields.
 OBJECT = re.compile(
-    r"(^| is invalid: [^\[{]*?: )(Invalid|Unsupported|Duplicate) value: [{\[].*[}\]]"
-    r"(?=: (?:field is immutable|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot)|$)",
+    r"(^| is invalid: [^\s{]*?: )(Invalid|Unsupported|Duplicate) value: [{\[].*[}\]]"
+    r"(?=: (?:field is immutable|invalid label selector|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot|must have exactly one node selector term|may specify no more than one IP for each IP family$)|$)",
     re.S,
 )
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
@@ -122,6 +122,8 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        # A source line, by the path that the build knew.
+        text = re.sub(r'scheme "k8s\.io/[\w-]+/', 'scheme "', text)
         text = FURTHER.sub(r"\1", text)
         text = re.sub(r"\b_var\d+\b", "dyn", text)
         # Bindings of other runs name roles that are gone.

@@ -1,5 +1,6 @@
 """Sequences of requests: which verbs on which objects, with which options."""
 
+import hashlib
 import json
 import urllib.parse
 
@@ -29,6 +30,20 @@ ACCEPTS = [JSON] * 6 + [
     "*/*",
     "text/html",
     "application/json;q=0.5, */*",
+]
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+PROTOBUF_ACCEPTS = [PROTOBUF] * 6 + [
+    f"{PROTOBUF},{JSON}",
+    f"{JSON},{PROTOBUF}",
+    f"{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    f"{PROTOBUF};as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io",
+    f"{PROTOBUF};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    f"{PROTOBUF};as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+    f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io",
+    f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{JSON};as=Table;v=v1;g=meta.k8s.io",
+    f"{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,{JSON}",
+    f"{PROTOBUF};charset=utf-8",
+    "application/vnd.kubernetes.*",
 ]
 SELECTORS = ["a in (b,)", "a notin ()", "a=" + "x" * 64, "x" * 64, "a=b c", "a in b", "!", "a!", "=b", "a,b", "a in (b),!c,d=e", "a>x", "a > 5,b < 3", "(a)", "a==b==c", "a=b;c", "\u00e9=a", "a\\=b", "a=b", "a!=b", "a in (b,c)", "!a", "a", "a notin (b)", "a=b,c", "a==b", "A_b=c", "-a=b", "a in ()", "a=b=c", "x/y/z=1", "a>1", "a<x", ",", "a in (b", "seq"]
 FIELDS = ["metadata.name==a", "metadata.name=a\\,b", "metadata.name=a,metadata.namespace!=b", "metadata.name>a", "a=b=c", "metadata.name=\\", ",", "involvedObject.kind=ConfigMap", "metadata.labels.a=b", "metadata.name=a", "metadata.name!=a", "metadata.namespace=x", "spec.x=1", "metadata.name", "metadata.name=a,metadata.name=b", "=", "type=Opaque", "reason=x", "status.phase=Active"]
@@ -666,11 +681,27 @@ def directives(random, body):
                 body[f"$setElementOrder/{name}"] = random.choice([[{"name": "y"}, {"name": "x"}], [{"name": "x"}], [], ["x"], None])
 
 
+def added(random, body, name):
+    """What the subresources of pods may change: other containers, other resources."""
+    spec = body.get("spec") if isinstance(body.get("spec"), dict) else body.setdefault("spec", {})
+    if not isinstance(spec, dict):
+        return body
+    if name == "ephemeralcontainers":
+        debugger = {"name": random.choice(["debug", "debug", "c", "D_", ""]), "image": random.choice(["i", "i", ""]), **random.choice([{}, {}, {"targetContainerName": random.choice(["c", "none"])}, {"ports": [{"containerPort": 1}]}, {"resources": {"limits": {"cpu": "1"}}}, {"livenessProbe": {}}, {"stdin": True, "tty": True}])}
+        spec["ephemeralContainers"] = [debugger] * random.choice([1, 1, 2])
+    else:
+        for container in spec.get("containers") or [] if isinstance(spec.get("containers"), list) else []:
+            if isinstance(container, dict):
+                container["resources"] = random.choice([{"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}, {"limits": {"memory": "1Gi"}}, {}, {"requests": {"example.com/x": "1"}}, {"requests": {"cpu": "-1"}}])
+    return body
+
+
 class Sequence:
     """Makes one sequence on one kind."""
 
-    def __init__(self, random, kind, schemas, label, people=(), watches=False):
+    def __init__(self, random, kind, schemas, label, people=(), watches=False, protobuf=False):
         self.random, self.kind, self.schemas, self.label, self.people, self.watches = random, kind, schemas, label, people, watches
+        self.protobuf = protobuf
         self.namespace = f"d-{label}"
         self.requests = []
         self.last = {}
@@ -681,6 +712,9 @@ class Sequence:
 
     def name(self, alias):
         name = alias if self.kind.namespaced else f"d-{self.label}-{alias}"
+        if self.kind.resource == "ipaddresses":
+            digest = hashlib.sha256(name.encode()).digest()
+            return f"192.168.{digest[0]}.{digest[1]}"
         return f"v1.{name}.example.com" if self.kind.resource == "apiservices" else name
 
     def base(self, alias):
@@ -751,7 +785,10 @@ class Sequence:
             headers["Content-Type"] = content_type
         if self.people:
             headers.update(person(self.random, self.people, 0.06))
-        self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias, "settle": self.settle})
+        as_protobuf = self.protobuf and content_type == JSON and text is not None and self.random.random() < 0.85
+        # Where a body is spoiled must not depend on what a server chose.
+        seed = self.random.randrange(2, 10**6) if as_protobuf and "{{" not in text and self.random.random() < 0.15 else 1
+        self.requests.append({"protobuf": seed if as_protobuf else 0, "what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias, "settle": self.settle})
 
     def options(self, *more):
         random, query = self.random, []
@@ -768,6 +805,8 @@ class Sequence:
         return query
 
     def accept(self):
+        if self.protobuf:
+            return self.random.choice(PROTOBUF_ACCEPTS)
         return self.random.choice(ACCEPTS) if self.random.random() < 0.25 else JSON
 
     def path(self, alias):
@@ -910,11 +949,32 @@ class Sequence:
             self.add("token", "POST", f"{self.path(alias)}/token", "", body, query=self.options())
         elif name == "scale":
             body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": self.name(alias), "namespace": self.namespace}, "spec": {"replicas": random.choice([0, 1, 2, -1, "x"])}}
-            method = random.choice(["GET", "PUT", "PATCH"])
-            body = None if method == "GET" else broken(random, body) if random.random() < 0.3 else body
-            self.add(f"scale-{method.lower()}", method, f"{self.path(alias)}/scale", "", body, PATCHES["merge"] if method == "PATCH" else JSON, self.accept(), query=self.options() if method != "GET" else [])
+            self.changed_by_subresource(alias, name, body)
+        elif name in ("eviction", "binding"):
+            body = {"metadata": {"name": self.name(alias), "namespace": self.namespace}}
+            if name == "eviction":
+                body = {"apiVersion": random.choice(["policy/v1", "policy/v1", "policy/v1beta1"]), "kind": "Eviction", **body, **random.choice([{}, {}, {"deleteOptions": self.delete_options()}])}
+            else:
+                target = {"kind": random.choice(["Node", "Node", "", "x"]), "name": random.choice(["n", "n", "", "N_"]), **random.choice([{}, {"apiVersion": "v1"}, {"uid": "u"}])}
+                body = {"apiVersion": "v1", "kind": "Binding", **body, "target": target}
+                body["metadata"].update(random.choice([{}, {}, {"labels": {"a": "c"}}, {"annotations": {"-": "x"}}, {"name": "other"}, {"uid": "{{uid:a}}"}, {"uid": "x"}]))
+            self.add(name, "POST", f"{self.path(alias)}/{name}", "", broken(random, body) if random.random() < 0.3 else body, accept=self.accept(), query=self.options())
+        elif name in ("ephemeralcontainers", "resize"):
+            self.changed_by_subresource(alias, name, added(random, self.object(alias), name))
         else:
             self.add(f"put-{name}", "PUT", f"{self.path(alias)}/{name}", alias, self.object(alias), query=self.options())
+
+    def changed_by_subresource(self, alias, name, body):
+        """Reads or writes a part of the object."""
+        random = self.random
+        method, form = random.choice(["GET", "PUT", "PATCH"]), random.choice(list(PATCHES))
+        if method == "GET":
+            return self.add(f"{name}-get", method, f"{self.path(alias)}/{name}", "", accept=self.accept())
+        body = broken(random, body) if random.random() < 0.3 else body
+        if method == "PATCH" and form == "json":
+            body = [self.operation()] if random.random() < 0.5 else [{"op": "replace", "path": "/spec/replicas", "value": random.choice([0, 3, -1, "x"])}]
+        more = (("fieldManager", 0.95, ["m", "n"]), ("force", 0.3, ["true"])) if method == "PATCH" and form == "apply" else ()
+        self.add(f"{name}-{method.lower()}", method, f"{self.path(alias)}/{name}", "", body, PATCHES[form] if method == "PATCH" else JSON, self.accept(), query=self.options(*more))
 
     def impersonated(self, alias):
         """A request by a user with few rights, or by an unknown one."""
@@ -974,7 +1034,7 @@ class Sequence:
         while len(self.requests) < length:
             action = random.choices([action for action, _ in actions], weights=[weight for _, weight in actions])[0]
             action(random.choice(["a", "a", "b"]))
-        self.requests.append({**self.requests[0], "what": "end", "method": "GET", "path": self.kind.collection(self.namespace) + ("" if self.kind.namespaced else f"?labelSelector=seq={self.label}"), "headers": {"Accept": JSON}, "body": None, "as": ""})
+        self.requests.append({**self.requests[0], "protobuf": 0, "what": "end", "method": "GET", "path": self.kind.collection(self.namespace) + ("" if self.kind.namespaced else f"?labelSelector=seq={self.label}"), "headers": {"Accept": JSON}, "body": None, "as": ""})
         return self.requests
 
     def definitions(self, length):

@@ -7,6 +7,7 @@ ACCEPTS = [
     "application/json", "application/json", "application/json;stream=watch", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v1beta1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     "application/json;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "text/html", "*/*", "application/yaml;stream=watch",
 ]
+PROTOBUF_ACCEPTS = [accept.replace("json", "vnd.kubernetes.protobuf") for accept in ACCEPTS] + ["application/vnd.kubernetes.protobuf;stream=watch,application/json"]
 
 
 def watch(sequence, alias):
@@ -38,4 +39,5 @@ def watch(sequence, alias):
     # Without an end of its own a watch would last for minutes.
     query.append(("timeoutSeconds", SHORT))
     method = "GET" if random.random() < 0.95 else random.choice(["HEAD", "POST", "DELETE"])
-    sequence.add("watch", method, path, "", None, accept=random.choice(ACCEPTS), query=query)
+    accepts = PROTOBUF_ACCEPTS if sequence.protobuf else ACCEPTS
+    sequence.add("watch", method, path, "", None, accept=random.choice(accepts), query=query)

@@ -169,7 +169,7 @@ def device_class(random, _):
 def kinds(kind):
     """Rows of the table: `kind` makes one."""
     return [
-        kind("", "v1", "pods", "Pod", True, pod, status=True),
+        kind("", "v1", "pods", "Pod", True, pod, status=True, subresources=("eviction", "binding", "ephemeralcontainers", "resize")),
         kind("", "v1", "podtemplates", "PodTemplate", True, lambda random, _: {"template": template(random)}),
         kind("", "v1", "services", "Service", True, service, status=True),
         kind("", "v1", "endpoints", "Endpoints", True, endpoints),
@@ -187,6 +187,8 @@ def kinds(kind):
         kind("batch", "v1", "cronjobs", "CronJob", True, cron_job, status=True),
         kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True, autoscaler, status=True),
         kind("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True, old_autoscaler, status=True),
+        kind("networking.k8s.io", "v1", "ipaddresses", "IPAddress", False, lambda random, _: {"spec": random.choice([{"parentRef": {"resource": "services", "name": "s", "namespace": "n"}}, {"parentRef": {"group": "A_", "resource": "", "name": ""}}, {}])}),
+        kind("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False, lambda random, _: {"spec": {"cidrs": random.choice([["192.168.0.0/24"], ["192.168.0.1/24"], ["x"], [], ["192.168.0.0/24", "fd00::/64"], ["192.168.0.0/24", "192.168.1.0/24"]])}}, status=True),
         kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True, endpoint_slice),
         kind("networking.k8s.io", "v1", "ingresses", "Ingress", True, ingress, status=True),
         kind("networking.k8s.io", "v1", "ingressclasses", "IngressClass", False, lambda random, _: {"spec": some(random, controller=["example.com/c", "x", ""], parameters=[{"kind": "K", "name": "n"}, {"kind": "K", "name": "n", "scope": "Namespace"}])}),
