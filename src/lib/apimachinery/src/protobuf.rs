@@ -3,7 +3,8 @@
 //!
 //! Document fields map one to one to message fields. Zero values on the wire stay in the document:
 //! Go encodes every field that is not a pointer, and the kind's encoding rules (crate `schema`)
-//! drop those that JSON omits. Nulls are not encoded. Empty lists and maps have no encoding.
+//! drop those that JSON omits. Nulls are not encoded. Empty lists and maps have no encoding. What
+//! others store and compare is encoded with these zero values ([`Messages::write_as_go`]).
 
 mod read;
 mod special;
@@ -15,6 +16,7 @@ use crate::document::{Document, Value};
 use crate::heap;
 use crate::json;
 pub use table::Messages;
+use write::MessageForm;
 
 /// Prefix of an enveloped body.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
@@ -130,8 +132,25 @@ impl Messages {
     /// # Errors
     /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
     pub fn write(&self, message: &str, object: &Document) -> Result<Vec<u8>, ProtobufError> {
+        self.enveloped(message, object, MessageForm { messages: self, has_zeros: false })
+    }
+
+    /// [`Self::write`] in the bytes of Go: with the zero values of fields that are no pointers there.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_as_go(&self, message: &str, object: &Document) -> Result<Vec<u8>, ProtobufError> {
+        self.enveloped(message, object, MessageForm { messages: self, has_zeros: true })
+    }
+
+    fn enveloped(
+        &self,
+        message: &str,
+        object: &Document,
+        form: MessageForm<'_>,
+    ) -> Result<Vec<u8>, ProtobufError> {
         let mut raw = Vec::with_capacity(512);
-        write::object(self, self.index_of(message)?, object.fields(), &mut raw)?;
+        write::object(form, self.index_of(message)?, object.fields(), &mut raw)?;
         Ok(envelope(object.api_version(), object.kind(), &raw))
     }
 
@@ -143,7 +162,8 @@ impl Messages {
         let mut out = Vec::with_capacity(512);
         let fields =
             value.as_object().ok_or_else(|| ProtobufError::DoesNotFit(message.to_owned()))?;
-        write::object(self, self.index_of(message)?, fields, &mut out)?;
+        let form = MessageForm { messages: self, has_zeros: false };
+        write::object(form, self.index_of(message)?, fields, &mut out)?;
         Ok(out)
     }
 

@@ -79,7 +79,7 @@ impl StoredValues {
             || JSON_GROUPS.contains(&owner.group.as_str());
         let version = version_of(owner, object.api_version(), object.kind());
         let message = version.filter(|_| !is_json)?.message.as_deref()?;
-        self.messages.write(message, object).ok()
+        self.messages.write_as_go(message, object).ok()
     }
 
     /// [`Self::encoded`], if an object that is read from it is the same.
@@ -127,6 +127,31 @@ fn former_version<'a>(
     let version = api_version.strip_prefix(owner.group.as_str())?.strip_prefix('/')?;
     let is_former = kind == owner.kind && owner.policy.former_versions.contains(&version);
     owner.versions.get(owner.storage_version).filter(|_| is_former)
+}
+
+/// A custom object as kube-apiserver stores it: Go sorts the keys, escapes what HTML and JavaScript
+/// would misread, and ends with a newline. Floats may have other digits.
+fn custom_value(object: &Document) -> Vec<u8> {
+    let plain = json::document_to_vec(object);
+    let mut value = Vec::with_capacity(plain.len() + 16);
+    let mut rest = &plain[..];
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
+        let (before, found) = rest.split_at(at);
+        value.extend_from_slice(before);
+        let (escaped, length): (&[u8], usize) = match found {
+            [b'<', ..] => (b"\\u003c", 1),
+            [b'>', ..] => (b"\\u003e", 1),
+            [b'&', ..] => (b"\\u0026", 1),
+            [0xe2, 0x80, 0xa8, ..] => (b"\\u2028", 3),
+            [0xe2, 0x80, 0xa9, ..] => (b"\\u2029", 3),
+            _ => (&found[..1], 1),
+        };
+        value.extend_from_slice(escaped);
+        rest = &found[length..];
+    }
+    value.extend_from_slice(rest);
+    value.push(b'\n');
+    value
 }
 
 /// Converts a value of another writer to this server's own format.
@@ -190,7 +215,10 @@ impl ValueCodec for StoredValues {
         // Custom objects may have been written under any schema: they are decoded at each read.
         let bundled = owner.filter(|owner| !owner.dialect.has_epochs());
         let (mut bytes, mut layout) = json::write(&object);
-        let mut stale = value.strip_suffix(b"\n").unwrap_or(value) != bytes;
+        let mut stale = match &bundled {
+            Some(_) => value.strip_suffix(b"\n").unwrap_or(value) != bytes,
+            None => value[..] != custom_value(&object)[..],
+        };
         if let Some(owner) = &bundled {
             stale |= version_index(owner, object.api_version(), object.kind()).is_none();
             if stale {
@@ -215,10 +243,21 @@ impl ValueCodec for StoredValues {
     }
 
     fn write(&self, key: &Key, value: &Bytes) -> Bytes {
-        let owner = self.owner(key).filter(|_| self.media_type != StorageMediaType::Json);
-        let Some((owner, decoded)) = owner.zip(json::read(value).ok()) else {
+        let owner = self.owner(key);
+        let is_custom = owner.as_ref().map_or_else(
+            || resource(key).split('/').next().is_some_and(|group| group.contains('.')),
+            |owner| owner.dialect.has_epochs(),
+        );
+        if !is_custom && self.media_type == StorageMediaType::Json {
             return value.clone();
+        }
+        let Ok(decoded) = json::read(value) else { return value.clone() };
+        let object = decoded.document;
+        let written = match owner {
+            _ if is_custom => Some(custom_value(&object)),
+            Some(owner) => self.encoded_exactly(&owner, &object),
+            None => None,
         };
-        self.encoded_exactly(&owner, &decoded.document).map_or_else(|| value.clone(), Bytes::from)
+        written.map_or_else(|| value.clone(), Bytes::from)
     }
 }

@@ -14,7 +14,8 @@ An empty definition repeats the line above. `emit` says how a typed object encod
     o  omitted if zero
     p  omitted only if absent or null
     n  null if absent
-protobuf.tsv: the columns of the facts, and the JSON name of a field if it differs ("." if the message's fields are inlined in JSON).
+protobuf.tsv: the columns of the facts, and the JSON name of a field if it differs ("." if the message's fields are inlined in JSON). The label
+`always` is of fields that Go writes though they are zero, since they are no pointers: those of `emit` a and o, but no lists, maps and bytes.
 descriptions.tsv (what `kubectl explain` prints) is written by hand.
 ../tests/facts/: the discovery rows and columns of a real server, with the columns of the facts, compared by tests/facts.rs.
 """
@@ -178,6 +179,27 @@ def json_name(names, field, kind):
     return alike[0] if alike else "." if "." in kind and not kind.startswith("map<") else ""
 
 
+def labelled(row, json, emitted):
+    """The label of a protobuf field, by its `emit` as a field of the definition."""
+    is_value = row[4] == "optional" and row[5] != "bytes" and not row[5].startswith("map<")
+    return [*row[:4], "always", row[5], json] if is_value and emitted in ("a", "o") else [*row, json]
+
+
+def emitted_fields(rows):
+    """`emit` by definition and field, of rows of a schema."""
+    table, first = {}, ""
+    for row in rows:
+        first = row[0] or first
+        table[first, row[1]] = row[4]
+    return table
+
+
+def message_rows(name, messages, names, emitted):
+    for row in messages[name]:
+        json = json_name(names, row[2], row[5])
+        yield labelled(row, json, emitted.get((definition_of(name), json or row[2])))
+
+
 def by_first(rows, key):
     table = {}
     for row in rows:
@@ -221,15 +243,17 @@ def workloads(facts, present):
     wanted = sorted(closure([row[0] for row in kinds], references) - present["definitions"])
     overrides, exceptions = emit_overrides(), emit_rows(folder)
     code = lambda name, row, embeds: exceptions.get((name, row[1])) or emit(overrides, name, row, embeds)
-    write(os.path.join(folder, "schema.tsv"), [*header[:4], "emit", *header[4:]], schema_rows(wanted, definitions, code, enumerations(folder)))
+    out = schema_rows(wanted, definitions, code, enumerations(folder))
+    write(os.path.join(folder, "schema.tsv"), [*header[:4], "emit", *header[4:]], out)
 
+    emitted = emitted_fields(out)
     header, rows = read(facts, "protobuf.tsv")
     messages = by_first(rows, lambda row: f"{row[0]}.{row[1]}")
     references = {name: {part for row in rows for part in re.findall(r"[A-Za-z0-9_.]+", row[5])} for name, rows in messages.items()}
     roots = [name for name in messages if definition_of(name) in wanted]
     keep = closure(roots, references) - present["messages"]
     fields = lambda name: {row[1] for row in definitions.get(definition_of(name), [])} - {"", "(self)"}
-    rows = [[*row, json_name(fields(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
+    rows = [row for name in sorted(keep) for row in message_rows(name, messages, fields(name), emitted)]
     write(os.path.join(folder, "protobuf.tsv"), [*header, "json"], rows)
 
     header, rows = read(facts, "resources.tsv")
@@ -249,6 +273,7 @@ def main():
 
     overrides = emit_overrides()
     out = schema_rows(wanted, definitions, lambda name, row, embeds: emit(overrides, name, row, embeds), enumerations(HERE))
+    emitted = emitted_fields(out)
     out += own("schema.tsv", lambda row: row[0], definitions)
     write("schema.tsv", [*header[:4], "emit", *header[4:]], out)
 
@@ -264,7 +289,7 @@ def main():
             if definition in wanted:
                 roots.append(name)
     keep = closure(roots, references)
-    rows = [[*row, json_name(fields.get(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
+    rows = [row for name in sorted(keep) for row in message_rows(name, messages, fields.get(name), emitted)]
     rows += own("protobuf.tsv", lambda row: f"{row[0]}.{row[1]}", messages)
     write("protobuf.tsv", [*header, "json"], rows)
 

@@ -40,6 +40,8 @@ pub(super) struct MessageField {
     pub(super) name: Box<str>,
     pub(super) number: u32,
     pub(super) shape: Cardinality,
+    /// Written though it is zero: no pointer in Go.
+    pub(super) is_always: bool,
     pub(super) kind: FieldType,
 }
 
@@ -70,9 +72,10 @@ pub(super) enum FieldType {
 }
 
 impl Messages {
-    /// Parses the format of `resources/data/protobuf.tsv`: package, message, field, number, label,
-    /// type and, if it differs from the field name, the JSON name (`.` for a message that is
-    /// inlined in JSON). The first line is a header. The rows of a message are contiguous.
+    /// Parses the format of `resources/data/protobuf.tsv`: package, message, field, number, label
+    /// (`always` for a field that is written though it is zero), type and, if it differs from the
+    /// field name, the JSON name (`.` for a message that is inlined in JSON). The first line is a
+    /// header. The rows of a message are contiguous.
     ///
     /// # Errors
     /// The first malformed line, with its number.
@@ -181,7 +184,8 @@ impl Messages {
                 .map_or(FieldType::Absent, FieldType::Message),
         };
         let name = if row.json.is_empty() || row.json == "." { row.field } else { row.json };
-        MessageField { name: name.into(), number: row.number, shape, kind }
+        let is_always = row.label == "always";
+        MessageField { name: name.into(), number: row.number, shape, is_always, kind }
     }
 }
 
@@ -219,7 +223,7 @@ impl<'a> TableLine<'a> {
         let (package, message, field) = (cells.next()?, cells.next()?, cells.next()?);
         let number = cells.next()?.parse().ok().filter(|number| (1..1 << 29).contains(number))?;
         let (label, kind, json) = (cells.next()?, cells.next()?, cells.next().unwrap_or_default());
-        let label_ok = matches!(label, "optional" | "repeated" | "required" | "");
+        let label_ok = matches!(label, "optional" | "always" | "repeated" | "required" | "");
         let filled = [package, message, field, kind].iter().all(|cell| !cell.is_empty());
         (label_ok && filled && cells.next().is_none()).then_some(Self {
             package,

@@ -11,46 +11,73 @@ use base64::Engine as _;
 
 type Result<T> = std::result::Result<T, ProtobufError>;
 
+/// How messages are written.
+#[derive(Clone, Copy)]
+pub(super) struct MessageForm<'a> {
+    pub(super) messages: &'a Messages,
+    /// Fields that Go always writes are written though they are not set.
+    pub(super) has_zeros: bool,
+}
+
 /// Appends a message, in the order of field numbers. Unknown fields are dropped.
 pub(super) fn object(
-    messages: &Messages,
+    form: MessageForm<'_>,
     index: usize,
     fields: &Map,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    for field in &messages.message(index).fields {
+    for field in &form.messages.message(index).fields {
         if field.shape == Cardinality::Inline {
             if let FieldType::Message(inner) = field.kind {
-                wire::put_nested(out, field.number, |out| object(messages, inner, fields, out))?;
+                wire::put_nested(out, field.number, |out| object(form, inner, fields, out))?;
             }
-        } else if let Some(value) = fields.get(&field.name)
-            && !value.is_null()
-        {
-            self::field(messages, field, value, out)?;
+        } else if let Some(value) = fields.get(&field.name).filter(|value| !value.is_null()) {
+            self::field(form, field, value, out)?;
+        } else if field.is_always && form.has_zeros {
+            zero(form, field, out)?;
         }
     }
     Ok(())
 }
 
+/// A field that is not set, as Go writes it if it is no pointer.
+fn zero(form: MessageForm<'_>, field: &MessageField, out: &mut Vec<u8>) -> Result<()> {
+    let value = match field.kind {
+        FieldType::Absent => return Ok(()),
+        FieldType::Bool => Value::Bool(false),
+        FieldType::Int32 | FieldType::Int64 | FieldType::Double => Value::from(0),
+        FieldType::String | FieldType::Bytes => Value::from(""),
+        FieldType::Message(index) => match form.messages.message(index).special {
+            Special::IntOrString => Value::from(0),
+            Special::Quantity => Value::from("0"),
+            Special::Duration => Value::from("0s"),
+            // A list in Go.
+            Special::Strings => return Ok(()),
+            _ => Value::Null,
+        },
+    };
+    one(form, field, field.number, &value, out)
+}
+
 fn field(
-    messages: &Messages,
+    form: MessageForm<'_>,
     field: &MessageField,
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
     match field.shape {
-        Cardinality::One | Cardinality::Inline => one(messages, field, field.number, value, out),
+        Cardinality::One | Cardinality::Inline => one(form, field, field.number, value, out),
         Cardinality::List => {
             let items = value.as_array().ok_or_else(misfit)?;
-            items.iter().try_for_each(|item| one(messages, field, field.number, item, out))
+            items.iter().try_for_each(|item| one(form, field, field.number, item, out))
         }
         Cardinality::Map => {
             let entries = value.as_object().ok_or_else(misfit)?;
             entries.iter().try_for_each(|(key, value)| {
                 wire::put_nested(out, field.number, |out| {
                     wire::put_bytes(out, 1, key.as_bytes());
-                    one(messages, field, 2, value, out)
+                    one(form, field, 2, value, out)
                 })
             })
         }
@@ -59,7 +86,7 @@ fn field(
 
 /// One value of a field.
 fn one(
-    messages: &Messages,
+    form: MessageForm<'_>,
     field: &MessageField,
     number: u32,
     value: &Value,
@@ -82,15 +109,14 @@ fn one(
             wire::put_bytes(out, number, &bytes(text).ok_or_else(misfit)?)
         }
         (FieldType::Message(index), value) => {
-            let message = messages.message(index);
+            let message = form.messages.message(index);
             if message.special != Special::None {
-                return special(messages, message, number, value, out)
-                    .unwrap_or_else(|| Err(misfit()));
+                return special(form, message, number, value, out).unwrap_or_else(|| Err(misfit()));
             }
             let empty = Map::new();
             let fields =
                 if value.is_null() { &empty } else { value.as_object().ok_or_else(misfit)? };
-            wire::put_nested(out, number, |out| object(messages, index, fields, out))?;
+            wire::put_nested(out, number, |out| object(form, index, fields, out))?;
         }
         _ => return Err(misfit()),
     }
@@ -119,7 +145,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 /// A message with a special form; `None` if the value does not match it.
 fn special(
-    messages: &Messages,
+    form: MessageForm<'_>,
     message: &MessageDescriptor,
     number: u32,
     value: &Value,
@@ -180,21 +206,21 @@ fn special(
             })
         }
         Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => {
-            nested(&|out| schema_or(messages, message, value, out))
+            nested(&|out| schema_or(form, message, value, out))
         }
     }
 }
 
 /// A schema or another type, which determines the field.
 fn schema_or(
-    messages: &Messages,
+    form: MessageForm<'_>,
     message: &MessageDescriptor,
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let (schema, other) = if message.special == Special::SchemaOrBool { (2, 1) } else { (1, 2) };
     let put = |number: u32, value: &Value, out: &mut Vec<u8>| match message.field(number) {
-        Some(field) => self::field(messages, field, value, out),
+        Some(field) => self::field(form, field, value, out),
         None => Ok(()),
     };
     match value {

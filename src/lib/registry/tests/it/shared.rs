@@ -125,7 +125,7 @@ impl Hooks for NoHooks {}
 
 #[tokio::test]
 async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
-    let (_engine, _, [one, other]) = two().await;
+    let (engine, _, [one, other]) = two().await;
     let text = json!({"type": "string"});
     let schema = json!({"type": "object", "properties": {"spec": text, "old": text}});
     let fewer = json!({"type": "object", "properties": {"spec": text}});
@@ -136,6 +136,9 @@ async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
     let object = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": "1", "old": "2"});
     let made = one.post(path, object).await.unwrap();
     let key = Prefix::new("example.com/things").unwrap().key(Some("ns"), "a").unwrap();
+    let stored = String::from_utf8(engine.value(&key).unwrap().to_vec()).unwrap();
+    let ends = [r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"creation"#, "\"}\n"];
+    assert!(stored.starts_with(ends[0]) && stored.ends_with(ends[1]), "as Go writes it: {stored}");
     let is_direct = |server: &TestRegistry| {
         let entry = server.registry.store().get(&key).unwrap();
         let served = &server.target(path, "").served;
@@ -145,6 +148,8 @@ async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
     };
     assert!(is_direct(&one), "it wrote the object");
     assert_eq!(other.get(path, "a").await.unwrap(), made);
+    let entry = other.registry.store().get(&key).unwrap();
+    assert!(!entry.sidecar.stale, "it would write the same");
     assert!(is_direct(&other), "its schema was found to leave the object as it is");
     for server in [&one, &other] {
         server.registry.catalog().put(things(server, &fewer, 4));
@@ -239,7 +244,7 @@ fn values_of_others_are_brought_into_form() {
 #[test]
 fn values_of_kube_apiserver_are_served_as_by_it() {
     let reader = codec(StorageMediaType::Protobuf);
-    let (mut wrong, mut compared) = (Vec::new(), 0);
+    let (mut wrong, mut other_bytes, mut compared) = (Vec::new(), Vec::new(), 0);
     for line in include_str!("../fixtures/registry.jsonl").lines() {
         let recorded = json::read(line.as_bytes()).unwrap().document;
         let text = recorded.get(&["key"]).and_then(Value::as_str).unwrap();
@@ -258,6 +263,9 @@ fn values_of_kube_apiserver_are_served_as_by_it() {
             reader.read(&key, &value).unwrap_or_else(|why| panic!("{text}: {why}"));
         let own = reader.write(&key, &bytes);
         assert_eq!(own.starts_with(b"k8s\0"), value.starts_with(b"k8s\0"), "{text}");
+        if value.starts_with(b"k8s\0") && own != value {
+            other_bytes.push(text.to_owned());
+        }
         let (again, of_own) = reader.read(&key, &own).unwrap();
         assert_eq!((&again, of_own.stale), (&bytes, false), "{text}");
         let mut expected =
@@ -278,6 +286,7 @@ fn values_of_kube_apiserver_are_served_as_by_it() {
     }
     assert!(compared > 30, "{compared} values");
     assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(other_bytes.is_empty(), "stored in other bytes: {other_bytes:#?}");
 }
 
 /// Paths at which two objects differ, with both values.

@@ -1,7 +1,9 @@
 //! Values of every kind in the forms of a storage that others share.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ferrokube_apimachinery::document::{Map, Value, json};
+use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::json;
 use ferrokube_registry::{Catalog, StorageMediaType, StoredValues};
 use ferrokube_resource::{Composition, Definition, Scope};
@@ -123,7 +125,7 @@ impl StoredObjectMaker {
     }
 }
 
-/// All that `--profile kubernetes` stores, by key prefix.
+/// All that `--profile kubernetes` stores, by key prefix, and LeaseCandidates.
 fn stored_kinds(served: &Composition) -> Vec<(&Definition, Key)> {
     let mut seen = BTreeSet::new();
     let stored = served.definitions.iter().filter_map(|definition| {
@@ -136,8 +138,8 @@ fn stored_kinds(served: &Composition) -> Vec<(&Definition, Key)> {
 }
 
 fn served() -> Composition {
-    let bundles = [ferrokube_resources::bundle(), ferrokube_workloads::bundle()];
-    ferrokube_resources::compose(&bundles).unwrap()
+    let generic = ferrokube_resources::bundle().with(["leasecandidates.coordination.k8s.io"]);
+    ferrokube_resources::compose(&[generic, ferrokube_workloads::bundle()]).unwrap()
 }
 
 fn codec(served: &Composition, media_type: StorageMediaType) -> StoredValues {
@@ -201,6 +203,48 @@ fn every_value_is_read_as_it_was_written() {
         }
     }
     assert!(in_protobuf > 500, "{in_protobuf}");
+}
+
+/// What a kube-apiserver 1.36 stored for an object of each kind, and served for it, as recorded by
+/// `tests/differential/interop`.
+#[test]
+fn every_kind_is_stored_in_the_bytes_of_kube_apiserver() {
+    let codec = codec(&served(), StorageMediaType::Protobuf);
+    let (mut others, mut kinds) = (Vec::new(), 0);
+    for line in include_str!("../fixtures/interop.jsonl").lines() {
+        let recorded: Value = json::read_value(line.as_bytes()).unwrap();
+        let text = |name: &str| recorded.get(name).and_then(Value::as_str).unwrap();
+        let value: Bytes = STANDARD.decode(text("value_base64")).unwrap().into();
+        let prefix = codec.prefix(text("key")).unwrap_or_else(|| panic!("{}", text("key")));
+        let resource = prefix.trim_start_matches("/registry/").trim_end_matches('/');
+        let rest = &text("key")[prefix.len()..];
+        let (namespace, name) =
+            rest.split_once('/').map_or((None, rest), |(n, name)| (Some(n), name));
+        let key = Prefix::new(resource).unwrap().key(namespace, name).unwrap();
+        let (read, sidecar) =
+            codec.read(&key, &value).unwrap_or_else(|why| panic!("{rest}: {why}"));
+        let mut shown = Document::from_value(recorded.get("object").unwrap().clone()).unwrap();
+        shown.remove(&["metadata", "resourceVersion"]);
+        let object = json::read(&read).unwrap().document;
+        if object.api_version() == shown.api_version() {
+            assert_eq!(object, shown, "{resource}");
+        }
+        let written = codec.write(&key, &read);
+        assert_eq!(written != value, sidecar.stale, "{resource}");
+        if sidecar.stale {
+            others.push(resource.to_owned());
+        }
+        kinds += 1;
+    }
+    assert!(kinds > 60, "{kinds}");
+    // It stores all but the last as v1beta1; and JSON of its types has the order of their fields.
+    let expected = [
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "apiextensions.k8s.io/customresourcedefinitions",
+        "apiregistration.k8s.io/apiservices",
+    ];
+    assert_eq!(others, expected);
 }
 
 /// kube-apiserver 1.36 stores what it serves as v1.
