@@ -61,6 +61,12 @@ pub(crate) async fn maybe(
     )
 }
 
+/// Compresses bytes that many clients get.
+pub(crate) fn whole(bytes: Bytes) -> Bytes {
+    let frames = VecDeque::from([bytes]);
+    Gzipped::new(Vec::new(), ReadyFrames { frames, _held: None }).collect().into()
+}
+
 /// Frames that exist already.
 struct ReadyFrames {
     frames: VecDeque<Bytes>,

@@ -1,5 +1,6 @@
 //! OpenAPI documents, made on request and cached until the definitions change or requests cease.
 
+mod cached;
 mod discovery;
 mod documents;
 mod gnostic;
@@ -8,26 +9,30 @@ mod parameters;
 mod paths;
 mod routes;
 
-use crate::discovery::hash;
+use crate::compress;
 use crate::negotiate::ParsedHead;
 use crate::negotiate::media_types;
 use crate::rejection::Rejection;
 use crate::status;
 use bytes::Bytes;
+use cached::{CachedDocument, DocumentCache, DocumentForm, hidden_fields};
 pub use documents::SchemaSource;
 use documents::{Documents, Machinery};
 use ferrokube_aggregator::{Aggregator, merge_swagger};
-use ferrokube_apimachinery::document::{Map, Value, json};
+use ferrokube_apimachinery::document::{Map, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_registry::Catalog;
 use ferrokube_registry::offload::{INTERNAL, compute};
-use ferrokube_resource::{Definition, FieldGuard};
+use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue,
+    IF_NONE_MATCH, LOCATION, VARY,
+};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -53,60 +58,6 @@ pub(crate) struct OpenApiSources {
     pub(crate) aggregator: Arc<Aggregator>,
     /// Paths mounted next to the resources, without outer slashes.
     pub(crate) mounted: Vec<String>,
-}
-
-#[derive(Default)]
-struct DocumentCache {
-    /// By `api/v1`, `apis/<group>/<version>`, `apis/<group>`, `version`.
-    v3: BTreeMap<String, Arc<CachedDocument>>,
-    v2: Option<Arc<CachedDocument>>,
-}
-
-struct CachedDocument {
-    /// Compared by address, like `others`: other ones outdate the document.
-    definitions: Vec<Arc<Definition>>,
-    /// Documents of aggregated servers.
-    others: Vec<Bytes>,
-    /// [`hidden_fields`] of the definitions.
-    hidden: Vec<bool>,
-    json: Bytes,
-    protobuf: Bytes,
-    hash: String,
-    /// Requested since the last sweep.
-    requested: AtomicBool,
-}
-
-impl CachedDocument {
-    fn new(definitions: &[Arc<Definition>], value: &Value, protobuf: Vec<u8>) -> Self {
-        let json: Bytes = codec::to_vec(value).into();
-        Self {
-            definitions: definitions.to_vec(),
-            others: Vec::new(),
-            hidden: Vec::new(),
-            hash: hash(&json),
-            json,
-            protobuf: protobuf.into(),
-            requested: AtomicBool::new(true),
-        }
-    }
-
-    fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
-        self.requested.store(true, Ordering::Relaxed);
-        self.hidden == hidden_fields(definitions)
-            && self.definitions.len() == definitions.len()
-            && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
-    }
-
-    fn is_merged_from(&self, others: &[Bytes]) -> bool {
-        let address = |bytes: &Bytes| bytes.as_ptr();
-        self.others.iter().map(address).eq(others.iter().map(address))
-    }
-}
-
-/// Whether each of the guarded fields is left out, as features that are off hide theirs.
-fn hidden_fields(definitions: &[Arc<Definition>]) -> Vec<bool> {
-    let guards = definitions.iter().flat_map(|definition| &definition.guards);
-    guards.map(FieldGuard::is_hidden).collect()
 }
 
 impl OpenApiSources {
@@ -195,54 +146,107 @@ impl OpenApi {
         cache.v2.as_ref().filter(is_current).cloned()
     }
 
-    /// The document of a path, if there is one.
-    async fn v3_document(&self, path: &str, documents: &Documents) -> Option<Arc<CachedDocument>> {
+    /// The document of a path, if there is one. `seen`: what the reader knows. Definitions are read
+    /// again once it is its turn to make the document: nobody needs that of definitions which were
+    /// replaced meanwhile.
+    async fn v3_document(&self, path: &str, seen: &Documents) -> Option<Arc<CachedDocument>> {
+        if let Some(made) = self.cached_v3(path, seen.get(path)?) {
+            return Some(made);
+        }
+        let _flight = self.flight.lock().await;
+        let documents = self.sources.documents();
         let definitions = documents.get(path)?;
+        if let Some(made) = self.cached_v3(path, definitions) {
+            return Some(made);
+        }
         let make = || {
             self.made.fetch_add(1, Ordering::Relaxed);
             // First: a field that is hidden in the meantime outdates the document.
             let hidden = hidden_fields(definitions);
-            let value = documents::v3(path, definitions, &self.machinery(documents));
+            let value = documents::v3(path, definitions, &self.machinery(&documents));
             let made = CachedDocument::new(definitions, &value, gnostic::v3(&value));
-            let made = Arc::new(CachedDocument { hidden, ..made });
-            self.cache.lock().v3.insert(path.to_owned(), Arc::clone(&made));
-            made
+            Arc::new(CachedDocument { hidden, ..made })
         };
-        Some(self.get_or_make(|| self.cached_v3(path, definitions), make).await)
+        let made = compute(INTERNAL, make).await;
+        self.cache.lock().v3.insert(path.to_owned(), Arc::clone(&made));
+        Some(made)
     }
 
-    async fn v2_document(&self, documents: &Documents, others: Vec<Bytes>) -> Arc<CachedDocument> {
-        let definitions: Vec<_> = documents.values().flatten().cloned().collect();
+    async fn v2_document(&self) -> Arc<CachedDocument> {
+        let sources = || {
+            let documents = self.sources.documents();
+            let definitions: Vec<_> = documents.values().flatten().cloned().collect();
+            (documents, definitions, self.sources.aggregator.swaggers())
+        };
+        let (_, definitions, others) = sources();
+        if let Some(made) = self.cached_v2(&definitions, &others) {
+            return made;
+        }
+        let _flight = self.flight.lock().await;
+        // As above.
+        let (documents, definitions, others) = sources();
+        if let Some(made) = self.cached_v2(&definitions, &others) {
+            return made;
+        }
         let make = || {
             self.made.fetch_add(1, Ordering::Relaxed);
             let hidden = hidden_fields(&definitions);
-            let mut value = documents::v2(documents, &self.machinery(documents));
+            let mut value = documents::v2(&documents, &self.machinery(&documents));
             if !others.is_empty() {
                 merge_swagger(&mut value, others.iter().map(|other| &**other));
             }
             let made = CachedDocument::new(&definitions, &value, gnostic::v2(&value));
-            let made = Arc::new(CachedDocument { others: others.clone(), hidden, ..made });
-            self.cache.lock().v2 = Some(Arc::clone(&made));
-            made
+            Arc::new(CachedDocument { others, hidden, ..made })
         };
-        self.get_or_make(|| self.cached_v2(&definitions, &others), make).await
+        // Dropped first, so that two do not exist at a time.
+        self.cache.lock().v2 = None;
+        let made = compute(INTERNAL, make).await;
+        self.cache.lock().v2 = Some(Arc::clone(&made));
+        made
     }
 
-    /// A cached document, or one made off the workers. They are made one at a time, so that
-    /// concurrent requests share one.
-    async fn get_or_make(
-        &self,
-        known: impl Fn() -> Option<Arc<CachedDocument>>,
-        make: impl FnOnce() -> Arc<CachedDocument>,
-    ) -> Arc<CachedDocument> {
-        if let Some(made) = known() {
-            return made;
+    /// A document's bytes for a client, and whether they are compressed.
+    async fn form(&self, head: ParsedHead<'_>, form: &DocumentForm) -> (Bytes, bool) {
+        if !form.is_large() || !compress::accepts(head.header(ACCEPT_ENCODING)) {
+            return (form.plain.clone(), false);
+        }
+        if let Some(gzip) = form.gzip.get() {
+            return (gzip.clone(), true);
         }
         let _flight = self.flight.lock().await;
-        match known() {
-            Some(made) => made,
-            None => compute(INTERNAL, make).await,
-        }
+        let gzip = match form.gzip.get() {
+            Some(gzip) => gzip.clone(),
+            None => compute(INTERNAL, || form.compressed()).await,
+        };
+        (gzip, true)
+    }
+
+    async fn respond(
+        &self,
+        head: ParsedHead<'_>,
+        made: &CachedDocument,
+        protobuf: bool,
+        media_type: &'static str,
+    ) -> Response {
+        let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
+            .expect("hexadecimal digits and quotes");
+        let mut response = if is_known(head.header(IF_NONE_MATCH), &made.hash) {
+            bare(304)
+        } else {
+            let (form, media_type) = match protobuf {
+                true => (&made.protobuf, media_type),
+                false => (&made.json, "application/json"),
+            };
+            let (bytes, is_compressed) = self.form(head, form).await;
+            let mut response = status::with_type(200, media_type, crate::body::full(bytes));
+            if is_compressed {
+                let gzip = HeaderValue::from_static("gzip");
+                response.headers_mut().insert(CONTENT_ENCODING, gzip);
+            }
+            response
+        };
+        response.headers_mut().insert(ETAG, etag);
+        response
     }
 
     /// `/openapi/v2`
@@ -251,9 +255,8 @@ impl OpenApi {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
-        let others = self.sources.aggregator.swaggers();
-        let made = self.v2_document(&self.sources.documents(), others).await;
-        Ok(varying_by_both(respond(head, &made, protobuf, V2_PROTOBUF)))
+        let made = self.v2_document().await;
+        Ok(varying_by_both(self.respond(head, &made, protobuf, V2_PROTOBUF).await))
     }
 
     /// `/openapi/v3`: paths and hashes of the documents.
@@ -304,7 +307,8 @@ impl OpenApi {
             );
             return Ok(varying(response, "Accept"));
         }
-        let mut response = varying(respond(head, &made, protobuf, V3_PROTOBUF), "Accept");
+        let mut response =
+            varying(self.respond(head, &made, protobuf, V3_PROTOBUF).await, "Accept");
         if hash.is_some() {
             response
                 .headers_mut()
@@ -320,7 +324,11 @@ pub(crate) fn not_found() -> Response {
 }
 
 fn varying(mut response: Response, by: &'static str) -> Response {
-    response.headers_mut().insert(VARY, HeaderValue::from_static(by));
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static(by));
+    if headers.contains_key(CONTENT_ENCODING) && by != "Accept-Encoding" {
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     response
 }
 
@@ -361,31 +369,12 @@ fn is_known(given: &str, hash: &str) -> bool {
     given.trim() == "*" || given.split(',').any(tag)
 }
 
-fn respond(
-    head: ParsedHead<'_>,
-    made: &CachedDocument,
-    protobuf: bool,
-    media_type: &'static str,
-) -> Response {
-    let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
-        .expect("hexadecimal digits and quotes");
-    let mut response = match (is_known(head.header(IF_NONE_MATCH), &made.hash), protobuf) {
-        (true, _) => bare(304),
-        (false, true) => {
-            status::with_type(200, media_type, crate::body::full(made.protobuf.clone()))
-        }
-        (false, false) => {
-            status::with_type(200, "application/json", crate::body::full(made.json.clone()))
-        }
-    };
-    response.headers_mut().insert(ETAG, etag);
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ferrokube_aggregator::{ListedServices, ProxyIdentity};
+    use futures::poll;
+    use std::pin::pin;
 
     fn openapi() -> OpenApi {
         OpenApi::new(OpenApiSources {
@@ -399,20 +388,25 @@ mod tests {
         })
     }
 
-    fn some() -> Documents {
-        [("apis/e/v1".to_owned(), Vec::new()), ("apis/f/v1".to_owned(), Vec::new())].into()
+    /// Adds a native definition, other than those before.
+    fn define(openapi: &OpenApi, plural: &str) -> String {
+        let mut all = ferrokube_resources::definitions(ferrokube_resources::tables()).into_iter();
+        let definition = all.find(|one| one.plural == plural).expect("a known kind");
+        let path = names::key(&definition.group, &definition.versions[0].name);
+        openapi.sources.catalog.put(definition);
+        path
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn fault_34_a_document_is_made_once_for_concurrent_requests() {
         let openapi = Arc::new(openapi());
+        let path = define(&openapi, "leases");
         let readers: Vec<_> = (0..20)
             .map(|_| {
-                let openapi = Arc::clone(&openapi);
+                let (openapi, path) = (Arc::clone(&openapi), path.clone());
                 tokio::spawn(async move {
-                    let documents = some();
-                    openapi.v2_document(&documents, Vec::new()).await;
-                    openapi.v3_document("apis/e/v1", &documents).await
+                    openapi.v2_document().await;
+                    openapi.v3_document(&path, &openapi.sources.documents()).await
                 })
             })
             .collect();
@@ -422,26 +416,66 @@ mod tests {
         assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
     }
 
+    /// Each of those who waited would make and keep a document of its own.
+    #[tokio::test]
+    async fn fault_34_no_document_is_made_of_definitions_that_were_replaced_meanwhile() {
+        let openapi = openapi();
+        let path = define(&openapi, "leases");
+        let seen = openapi.sources.documents();
+        let flight = openapi.flight.lock().await;
+        let (mut of_all, mut of_one) =
+            (pin!(openapi.v2_document()), pin!(openapi.v3_document(&path, &seen)));
+        assert!(poll!(of_all.as_mut()).is_pending() && poll!(of_one.as_mut()).is_pending());
+        define(&openapi, "configmaps");
+        define(&openapi, "leases");
+        drop(flight);
+        let of_all = of_all.await;
+        assert!(Arc::ptr_eq(&of_all, &openapi.v2_document().await), "it is current");
+        let current = openapi.sources.documents();
+        let of_one = of_one.await.expect("found");
+        let again = openapi.v3_document(&path, &current).await.expect("found");
+        assert!(Arc::ptr_eq(&of_one, &again), "it is current");
+        assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn fault_34_readers_share_one_compressed_document_and_keep_no_other_alive() {
+        let large = DocumentForm::new(vec![b' '; compress::MIN_BYTES]);
+        let gzip = large.compressed();
+        assert!(large.is_large() && gzip.len() < compress::MIN_BYTES / 10);
+        assert_eq!(gzip.as_ptr(), large.compressed().as_ptr());
+        let plain = large.plain.clone();
+        drop(large);
+        assert!(plain.is_unique(), "a reader of the compressed form holds that alone");
+        let mut read = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut read)
+            .expect("a gzip member");
+        assert_eq!(read, plain);
+        assert!(!DocumentForm::new(vec![b' '; compress::MIN_BYTES - 1]).is_large());
+    }
+
     #[tokio::test]
     async fn documents_are_made_on_request_and_dropped_when_unused() {
-        let (openapi, documents) = (openapi(), some());
+        let openapi = openapi();
+        let (one, other) = (define(&openapi, "leases"), define(&openapi, "configmaps"));
+        let documents = openapi.sources.documents();
         let kept = || {
             let cache = openapi.cache.lock();
             cache.v3.len() + usize::from(cache.v2.is_some())
         };
         assert_eq!(kept(), 0);
-        let first = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
-        openapi.v3_document("apis/f/v1", &documents).await;
-        openapi.v2_document(&documents, Vec::new()).await;
+        let first = openapi.v3_document(&one, &documents).await.expect("found");
+        openapi.v3_document(&other, &documents).await;
+        openapi.v2_document().await;
         openapi.drop_unused();
         assert_eq!(kept(), 3, "they were requested");
-        let again = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
+        let again = openapi.v3_document(&one, &documents).await.expect("found");
         assert!(Arc::ptr_eq(&first, &again));
         openapi.drop_unused();
         assert_eq!(kept(), 1);
         openapi.drop_unused();
         assert_eq!(kept(), 0);
-        let later = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
+        let later = openapi.v3_document(&one, &documents).await.expect("found");
         assert_eq!(later.hash, first.hash);
         assert!(openapi.v3_document("apis/g/v1", &documents).await.is_none());
     }
