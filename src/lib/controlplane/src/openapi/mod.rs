@@ -146,9 +146,9 @@ impl OpenApi {
         cache.v2.as_ref().filter(is_current).cloned()
     }
 
-    /// The document of a path, if there is one. `seen`: what the reader knows. Definitions are read
-    /// again once it is its turn to make the document: nobody needs that of definitions which were
-    /// replaced meanwhile.
+    /// The document of a path, if there is one. `seen` are the definitions that the reader knows.
+    /// They are read again once it may make the document: one of definitions that were replaced
+    /// meanwhile would be useless.
     async fn v3_document(&self, path: &str, seen: &Documents) -> Option<Arc<CachedDocument>> {
         if let Some(made) = self.cached_v3(path, seen.get(path)?) {
             return Some(made);
