@@ -6,8 +6,8 @@
 
 use ferrokube_features::KubernetesVersion;
 use ferrokube_features::transition::{
-    FeatureState, FeatureUse, ServerReport, TransitionRecord, TransitionStep, TransitionView,
-    WAIT_FOR_USES, leader,
+    Blocker, FeatureState, FeatureUse, ServerReport, TransitionRecord, TransitionStep,
+    TransitionView, WAIT_FOR_USES, leader,
 };
 use std::time::Duration;
 
@@ -63,7 +63,82 @@ struct ModelComponent {
     due: Option<u64>,
 }
 
+/// A server that is wrong, to see whether the model notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SeededBug {
+    /// Ends without waiting for uses.
+    NoEvaluation,
+    /// Waits by a clock that others set.
+    WallClock,
+    /// Ends although components report the old value.
+    UsesIgnored,
+    /// Acts although other servers disagree, or have not seen the transition.
+    ServersIgnored,
+    /// Does not look again for what was written while the tasks ran.
+    NotVerified,
+    /// Stores the start without its tasks.
+    TasksLost,
+    /// Keeps the uses of the evaluation before.
+    UsesKept,
+}
+
+impl SeededBug {
+    const ALL: [Self; 7] = [
+        Self::NoEvaluation,
+        Self::WallClock,
+        Self::UsesIgnored,
+        Self::ServersIgnored,
+        Self::NotVerified,
+        Self::TasksLost,
+        Self::UsesKept,
+    ];
+
+    fn see<'a>(self, view: &mut TransitionView<'a>, clock: u64) {
+        match self {
+            Self::WallClock => view.observed = Duration::from_secs(clock),
+            Self::ServersIgnored => view.others = &[],
+            _ => {}
+        }
+    }
+
+    fn change(self, record: &TransitionRecord, step: TransitionStep) -> TransitionStep {
+        let ended = || {
+            let state = match record.state {
+                FeatureState::TurningOff => FeatureState::Off,
+                _ => FeatureState::On,
+            };
+            let (tasks, evaluating) = (Vec::new(), false);
+            TransitionStep::Write(TransitionRecord { state, tasks, evaluating, ..record.clone() })
+        };
+        match (self, step) {
+            (Self::NoEvaluation, TransitionStep::Wait(_))
+            | (Self::UsesIgnored, TransitionStep::Blocked(Blocker::Use(_), _)) => ended(),
+            (Self::NotVerified, TransitionStep::Verify { complete, .. }) => {
+                TransitionStep::Write(complete)
+            }
+            (Self::TasksLost, TransitionStep::Write(next)) if next.tasks.len() > 1 => {
+                TransitionStep::Write(without_tasks(next))
+            }
+            (Self::TasksLost, TransitionStep::Verify { complete, again }) => {
+                TransitionStep::Verify { complete, again: without_tasks(again) }
+            }
+            (Self::UsesKept, TransitionStep::Write(next)) if next.evaluating => {
+                TransitionStep::Write(TransitionRecord { uses: record.uses.clone(), ..next })
+            }
+            (Self::UsesKept, TransitionStep::Blocked(blocker, Some(_))) => {
+                TransitionStep::Blocked(blocker, Some(record.clone()))
+            }
+            (_, step) => step,
+        }
+    }
+}
+
+fn without_tasks(record: TransitionRecord) -> TransitionRecord {
+    TransitionRecord { tasks: vec![WAIT_FOR_USES.to_owned()], ..record }
+}
+
 struct TransitionModel {
+    bug: Option<SeededBug>,
     now: u64,
     revision: u64,
     record: TransitionRecord,
@@ -105,6 +180,7 @@ impl TransitionModel {
             .map(|_| ModelComponent { alive: true, value: true, since: 0, due: None })
             .collect();
         Self {
+            bug: None,
             now: 0,
             revision: 1,
             record: TransitionRecord::initial(true),
@@ -192,7 +268,7 @@ impl TransitionModel {
             })
             .collect();
         let tasks = if desired { Vec::new() } else { TASKS.map(str::to_owned).to_vec() };
-        let view = TransitionView {
+        let mut view = TransitionView {
             desired,
             tasks: &tasks,
             others: &others,
@@ -200,7 +276,13 @@ impl TransitionModel {
             evaluation: Duration::from_secs(EVALUATION),
             canary: 100,
         };
-        let step = self.record.next(&view);
+        if let Some(bug) = self.bug {
+            bug.see(&mut view, clock);
+        }
+        let mut step = self.record.next(&view);
+        if let Some(bug) = self.bug {
+            step = bug.change(&self.record, step);
+        }
         self.servers[index].pending = Some((self.revision, step));
     }
 
@@ -332,22 +414,33 @@ impl TransitionModel {
     }
 }
 
+/// Off, on, off, on, each after a while in which anything fails. Returns how often it ended.
+fn schedule(seed: u64, bug: Option<SeededBug>) -> u32 {
+    let mut model = TransitionModel { bug, ..TransitionModel::new(seed) };
+    for round in 0..4 {
+        let enabled = round % 2 == 1;
+        model.run(300, |model| {
+            if model.random.one_in(15) {
+                let value = if model.random.one_in(3) { !enabled } else { enabled };
+                model.disturb(value);
+            }
+        });
+        model.quiesce(enabled);
+    }
+    model.completions
+}
+
 #[test]
 fn random_schedules_reach_the_right_state_and_never_a_wrong_one() {
-    let mut completions = 0;
-    for seed in 1..=200 {
-        let mut model = TransitionModel::new(seed);
-        for round in 0..4 {
-            let enabled = round % 2 == 1;
-            model.run(300, |model| {
-                if model.random.one_in(15) {
-                    let value = if model.random.one_in(3) { !enabled } else { enabled };
-                    model.disturb(value);
-                }
-            });
-            model.quiesce(enabled);
-        }
-        completions += model.completions;
-    }
+    let completions: u32 = (1..=200).map(|seed| schedule(seed, None)).sum();
     assert!(completions >= 800, "{completions}");
+}
+
+/// Validates the model: it finds each bug within 100 schedules.
+#[test]
+fn the_model_finds_seeded_bugs() {
+    for bug in SeededBug::ALL {
+        let fails = |seed: u64| std::panic::catch_unwind(|| schedule(seed, Some(bug))).is_err();
+        assert!((1..=100).any(fails), "{bug:?} is not found");
+    }
 }
