@@ -1,6 +1,6 @@
 //! Flights: one pull per image and credentials, shared by all pods that request it meanwhile.
 
-use crate::list::{Arrival, PullList};
+use crate::list::{Arrival, GatedLimit, PullList};
 use crate::manager::{PullConfig, PullPolicy, PullRequest};
 use crate::metrics::PullMetrics;
 use crate::{bucket::PullBucket, progress};
@@ -87,6 +87,8 @@ pub(crate) struct Flights {
     pub(crate) metrics: Arc<PullMetrics>,
     /// Whether the runtime enforces the limit.
     pub(crate) is_offered: AtomicBool,
+    /// Whether the limit holds; `None`: always.
+    gate: Option<Arc<AtomicBool>>,
     list: Option<Arc<PullList>>,
     bucket: Option<PullBucket>,
     current: Mutex<CurrentFlights>,
@@ -107,11 +109,26 @@ pub(crate) struct JoinedFlight {
 }
 
 impl Flights {
-    pub(crate) fn new(runtime: Runtime, config: PullConfig, metrics: Arc<PullMetrics>) -> Self {
-        let limit = if config.is_serial { Some(1) } else { config.limit() };
+    pub(crate) fn new(
+        runtime: Runtime,
+        config: PullConfig,
+        metrics: Arc<PullMetrics>,
+        gate: Option<Arc<AtomicBool>>,
+    ) -> Self {
+        let gated = || {
+            let while_off = config.is_serial_without_limit.then_some(1);
+            gate.clone().map(|gate| GatedLimit { gate, while_off })
+        };
+        let list = match config.limit() {
+            // The limit has no part in it.
+            _ if config.is_serial => Some(PullList::new(1, None)),
+            Some(limit) => Some(PullList::new(limit as usize, gated())),
+            None => None,
+        };
         Self {
             runtime: runtime.within(None),
-            list: limit.map(|limit| PullList::new(limit as usize)),
+            list,
+            gate,
             bucket: PullBucket::new(config.registry_qps, config.registry_burst),
             config,
             metrics,
@@ -122,8 +139,9 @@ impl Flights {
 
     /// The limit to pass to the runtime with each pull.
     fn offered(&self) -> Option<u32> {
+        let holds = self.gate.as_ref().is_none_or(|gate| gate.load(Ordering::Relaxed));
         let is_used = !self.config.is_serial && self.is_offered.load(Ordering::Relaxed);
-        self.config.limit().filter(|_| is_used)
+        self.config.limit().filter(|_| holds && is_used)
     }
 
     /// Joins the flight with these credentials, or starts one, which enters the queue immediately.

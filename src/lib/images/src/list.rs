@@ -3,13 +3,28 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// Interval at which waiting pulls look at the feature gate, which may lift the limit.
+const GATE: Duration = Duration::from_secs(1);
 
 /// At most `limit` slots exist at a time. Lock order: this lock is taken last and never held while
 /// a slot is dropped.
 pub(crate) struct PullList {
     limit: usize,
+    gated: Option<GatedLimit>,
     entries: Mutex<ListEntries>,
+}
+
+/// What a feature gate makes of a limit.
+pub(crate) struct GatedLimit {
+    /// Value of the gate, as it changes.
+    pub(crate) gate: Arc<AtomicBool>,
+    /// Limit while it is off; `None`: none.
+    pub(crate) while_off: Option<usize>,
 }
 
 #[derive(Default)]
@@ -32,8 +47,8 @@ pub(crate) struct Arrival {
 }
 
 impl PullList {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), entries: Mutex::default() })
+    pub(crate) fn new(limit: usize, gated: Option<GatedLimit>) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), gated, entries: Mutex::default() })
     }
 
     /// Takes a slot or the last place in the queue immediately.
@@ -42,26 +57,41 @@ impl PullList {
         let mut entries = self.entries.lock();
         entries.arrivals += 1;
         let number = entries.arrivals;
-        let behind = if entries.running < self.limit && entries.waiting.is_empty() {
-            entries.running += 1;
-            drop(entries);
-            // The receiver is alive: it is returned below.
-            let _ = grant.send(ListSlot(Some(Arc::clone(self))));
-            None
-        } else {
-            let behind = (entries.running, entries.waiting.len());
-            entries.waiting.push_back((number, grant));
-            Some(behind)
-        };
+        let before = (entries.running, entries.waiting.len());
+        entries.waiting.push_back((number, grant));
+        self.grant(&mut entries);
+        let is_last = entries.waiting.back().is_some_and(|(last, _)| *last == number);
+        let behind = is_last.then_some(before);
         Arrival { list: Arc::clone(self), number, granted, behind }
+    }
+
+    /// Grants slots to the front of the queue, as far as the limit permits.
+    fn grant(self: &Arc<Self>, entries: &mut ListEntries) {
+        let off = self.gated.as_ref().filter(|gated| !gated.gate.load(Ordering::Relaxed));
+        let limit = off.map_or(self.limit, |gated| gated.while_off.unwrap_or(usize::MAX));
+        while entries.running < limit {
+            let Some((_, grant)) = entries.waiting.pop_front() else { return };
+            match grant.send(ListSlot(Some(Arc::clone(self)))) {
+                Ok(()) => entries.running += 1,
+                // Its pull was dropped: try the next one.
+                Err(mut slot) => slot.0 = None,
+            }
+        }
     }
 }
 
 impl Arrival {
     /// Waits for the slot. Cancel safe.
     pub(crate) async fn slot(&mut self) -> ListSlot {
-        // The list is alive, and drops no sender with a waiting receiver.
-        (&mut self.granted).await.unwrap_or(ListSlot(None))
+        loop {
+            tokio::select! {
+                // The list is alive, and drops no sender with a waiting receiver.
+                granted = &mut self.granted => return granted.unwrap_or(ListSlot(None)),
+                () = sleep(GATE), if self.list.gated.is_some() => {
+                    self.list.grant(&mut self.list.entries.lock());
+                }
+            }
+        }
     }
 }
 
@@ -75,21 +105,8 @@ impl Drop for Arrival {
 impl Drop for ListSlot {
     fn drop(&mut self) {
         let Some(list) = self.0.take() else { return };
-        loop {
-            let next = {
-                let mut entries = list.entries.lock();
-                let next = entries.waiting.pop_front();
-                if next.is_none() {
-                    entries.running -= 1;
-                }
-                next
-            };
-            let Some((_, grant)) = next else { return };
-            match grant.send(Self(Some(Arc::clone(&list)))) {
-                Ok(()) => return,
-                // Its pull was dropped: try the next one.
-                Err(mut slot) => slot.0 = None,
-            }
-        }
+        let mut entries = list.entries.lock();
+        entries.running -= 1;
+        list.grant(&mut entries);
     }
 }

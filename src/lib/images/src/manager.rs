@@ -11,7 +11,7 @@ use ferrokube_cri::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,6 +23,8 @@ const PROGRESS_EVENTS: Duration = Duration::from_secs(30);
 pub struct PullConfig {
     /// One pull at a time, regardless of `max_parallel`.
     pub is_serial: bool,
+    /// One pull at a time while the feature gate of `max_parallel` is off.
+    pub is_serial_without_limit: bool,
     /// Max concurrent pulls; `None` or 0: no limit.
     pub max_parallel: Option<u32>,
     /// Pulls per second; 0: no limit.
@@ -43,6 +45,7 @@ impl Default for PullConfig {
     fn default() -> Self {
         Self {
             is_serial: true,
+            is_serial_without_limit: false,
             max_parallel: None,
             registry_qps: 5,
             registry_burst: 10,
@@ -135,8 +138,18 @@ impl ImageManager {
         events: Arc<dyn PullEvents>,
         metrics: Arc<PullMetrics>,
     ) -> Self {
-        let flights = Arc::new(Flights::new(runtime, config, metrics));
+        let flights = Arc::new(Flights::new(runtime, config, metrics, None));
         Self { flights, backoff: Arc::default(), events }
+    }
+
+    /// Applies `max_parallel` only while a feature gate is on; otherwise it counts as unset. Call it
+    /// before the first pull.
+    #[must_use]
+    pub fn limited_by(mut self, gate: Arc<AtomicBool>) -> Self {
+        let Flights { runtime, config, metrics, .. } = &*self.flights;
+        let flights = Flights::new(runtime.clone(), *config, Arc::clone(metrics), Some(gate));
+        self.flights = Arc::new(flights);
+        self
     }
 
     /// Queries whether the runtime enforces the limit itself. Call it at start and whenever the

@@ -5,6 +5,7 @@ use ferrokube_cri::limit::{EXTENSION, LimitedRuntime, TOO_MANY};
 use ferrokube_cri::testing::{FakeRuntime, PullScript};
 use ferrokube_cri::{CallCode, ImageSpec, PullImageRequest, Runtime, Transport};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,6 +32,20 @@ async fn i03_d10_the_limit_is_offered_to_a_runtime_that_lists_it() {
     assert!(!plain.manager.learn_capabilities().await.unwrap());
     plain.pod("a", "r.io/a:v1").await.unwrap().unwrap();
     assert!(plain.runtime.pulls()[0].annotations.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_whose_gate_is_off_is_not_offered() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let mut node = limited(Some(2)).await;
+    node.manager = node.manager.limited_by(Arc::clone(&gate));
+    assert!(node.manager.learn_capabilities().await.unwrap());
+    for (image, offered) in [("r.io/a:v1", None), ("r.io/b:v1", Some("2"))] {
+        node.pod("a", image).await.unwrap().unwrap();
+        let pull = node.runtime.pulls().pop().unwrap();
+        assert_eq!(pull.annotations.get(EXTENSION).map(String::as_str), offered, "{image}");
+        gate.store(true, Ordering::Relaxed);
+    }
 }
 
 fn pull(image: &str, limit: &str) -> PullImageRequest {

@@ -4,7 +4,10 @@ use crate::node::{PullNode, parallel, request, settle};
 use ferrokube_cri::RegistryAuth;
 use ferrokube_cri::testing::PullScript;
 use ferrokube_images::PullConfig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("r.io/image{number:02}:v1")).collect()
@@ -237,4 +240,36 @@ async fn a_thousand_pods_at_once_wait_in_a_queue() {
     }
     assert_eq!(node.runtime.most_in_flight(), 3);
     assert_eq!(node.runtime.pulls().len(), 50);
+}
+
+/// Feature gate `MaxParallelImagePulls`, which may change at any time.
+#[tokio::test(start_paused = true)]
+async fn the_limit_is_lifted_while_its_gate_is_off() {
+    for (is_serial_without_limit, most) in [(false, 6), (true, 1)] {
+        let gate = Arc::new(AtomicBool::new(true));
+        let config = PullConfig { is_serial_without_limit, ..parallel(Some(2)) };
+        let mut node = PullNode::new(config);
+        node.manager = node.manager.limited_by(Arc::clone(&gate));
+        node.runtime.script_all(PullScript::Takes(Duration::from_secs(60)));
+        let need = |names: Vec<String>| {
+            names.iter().map(|image| node.pod(image, image)).collect::<Vec<_>>()
+        };
+        let first = need(names(6));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(node.runtime.most_in_flight(), 2);
+        gate.store(false, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        // Those that waited need no end of another.
+        assert_eq!(node.runtime.most_in_flight(), most.max(2));
+        for pod in first {
+            pod.await.unwrap().unwrap();
+        }
+        gate.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        for pod in need((6..10).map(|number| format!("r.io/later{number}:v1")).collect()) {
+            pod.await.unwrap().unwrap();
+        }
+        // Two by two again.
+        assert_eq!(begun.elapsed().as_secs(), 120);
+    }
 }

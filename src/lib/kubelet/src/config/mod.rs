@@ -410,6 +410,7 @@ impl KubeletSettings {
                 .unwrap_or(Duration::from_secs(120)),
             pulls: PullConfig {
                 is_serial,
+                is_serial_without_limit: self.serialize_image_pulls.is_none(),
                 max_parallel: limit.map(number),
                 registry_qps: number(qps),
                 registry_burst: number(burst),
