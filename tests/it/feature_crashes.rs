@@ -1,79 +1,124 @@
-//! A feature is turned off by two API servers on one etcd, of which one is killed at every step.
+//! A feature is turned off by servers that are killed between any two steps: one with the embedded
+//! store, and two on one etcd.
 
 use crate::FERROKUBE;
+use ferrokube_controlplane::FeatureSeam;
 use ferrokube_etcd::testing::EtcdProcess;
-use ferrokube_testkit::{BOUND, Cluster, Launch, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
 
 const FEATURE: &str = "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/LogTracking";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 60;
+/// Names the moment at which a server kills itself.
+const SEAM: &str = "FERROKUBE_FEATURE_SEAM";
+/// Each transition meets the moments that are left, if the one who leads meets them in order.
+const MAX_ROUNDS: usize = 8;
 
-async fn feature(server: &Cluster) -> Option<Value> {
-    let found = server.admin().unwrap().get(FEATURE).await.ok()?;
+fn server(storage: Option<&str>) -> Cluster {
+    // Longer than a busy machine takes from a start to the first look.
+    let flags = ["--feature-gates=FeatureAPI=true", "--dynamic-features=LogTracking"];
+    let launch = Launch::new(FERROKUBE).role("apiserver").flag("--feature-evaluation-time=3s");
+    let launch = flags.into_iter().chain(storage).fold(launch, |all, flag| all.flag(flag));
+    launch.environment(SEAM, &moment(0)).start().unwrap()
+}
+
+/// The moments in their order, then none.
+fn moment(number: usize) -> String {
+    FeatureSeam::ALL.get(number).map_or_else(String::new, |seam| format!("LogTracking:{seam:?}"))
+}
+
+async fn feature(admin: &Client) -> Option<Value> {
+    let found = admin.get(FEATURE).await.ok()?;
     (found.status == 200).then_some(found.body)
 }
 
+async fn desire(admin: &Client, desired: &str) {
+    wait_until("spec.desired is set", BOUND, || async {
+        let patch = json!({ "spec": { "desired": desired } });
+        let set = admin.merge(FEATURE, &patch).await.map_err(|error| error.to_string())?;
+        if set.status == 200 { Ok(()) } else { Err(set.text) }
+    })
+    .await;
+}
+
+/// Objects with ids, as of before the feature is turned off.
+async fn stamped(admin: &Client, round: usize) {
+    wait_until("objects have ids", BOUND, || async {
+        let probe = json!({"metadata": {"name": "probe"}});
+        let made = admin.post(&format!("{MAPS}?dryRun=All"), &probe).await.unwrap().text;
+        if made.contains("trace.kubernetes.io/") { Ok(()) } else { Err(made) }
+    })
+    .await;
+    for number in 0..OBJECTS {
+        let map = json!({"metadata": {"name": format!("m{round}-{number}")}});
+        let made = admin.post(MAPS, &map).await.unwrap();
+        assert!(made.text.contains("trace.kubernetes.io/"), "{}", made.text);
+    }
+}
+
+/// Starts a dead server again, which dies at the next moment, perhaps before it is ready.
+fn revived(server: &mut Cluster, killed: &mut usize) {
+    loop {
+        *killed += 1;
+        server.set_environment(SEAM, &moment(*killed));
+        let Err(error) = server.restart() else { return };
+        let status = server.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "{error}");
+    }
+}
+
+/// Turns the feature off and on again while whoever leads is killed at each moment, once.
+async fn survives_a_kill_at_every_moment(servers: &mut [Cluster]) {
+    let mut killed = 0;
+    for round in 0..MAX_ROUNDS {
+        let admin = servers[0].admin().unwrap();
+        desire(&admin, "Enabled").await;
+        wait_until("On", BOUND, || async {
+            let seen = feature(&admin).await.unwrap_or_default();
+            if seen["status"]["state"] == "On" { Ok(()) } else { Err(seen.to_string()) }
+        })
+        .await;
+        stamped(&admin, round).await;
+        desire(&admin, "Disabled").await;
+        let began = Instant::now();
+        loop {
+            if let Some(dead) = servers.iter_mut().position(Cluster::is_killed) {
+                revived(&mut servers[dead], &mut killed);
+                continue;
+            }
+            let seen = feature(&servers[0].admin().unwrap()).await.unwrap_or_default();
+            if seen["status"]["state"] == "Off" && !servers.iter_mut().any(Cluster::is_killed) {
+                break;
+            }
+            assert!(began.elapsed() < 4 * BOUND, "after {killed} kills: {seen}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for server in servers.iter() {
+            let maps = server.admin().unwrap().get(MAPS).await.unwrap().text;
+            let left = maps.matches("\"trace.kubernetes.io/").count();
+            assert!(maps.contains(&format!("\"m{round}-1\"")) && left == 0, "{left}: {maps}");
+        }
+        if killed >= FeatureSeam::ALL.len() {
+            return;
+        }
+    }
+    panic!("only {killed} of {} moments in {MAX_ROUNDS} transitions", FeatureSeam::ALL.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn two_servers_on_one_etcd_lose_no_task_when_killed_at_every_step() {
+async fn a_lone_server_killed_between_any_two_steps_loses_no_task() {
+    survives_a_kill_at_every_moment(&mut [server(None)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_on_one_etcd_killed_between_any_two_steps_lose_no_task() {
     let Some(executable) = EtcdProcess::executables().pop() else { return };
     let directory = tempfile::tempdir().unwrap();
     let etcd = EtcdProcess::start(&executable, &directory.path().join("etcd"));
     let storage = format!("--etcd-servers={}", etcd.url());
-    let flags = |gates: &str| {
-        let gates = format!("--feature-gates=FeatureAPI=true,{gates}");
-        // Longer than a busy machine takes from a start to the first look.
-        [storage.clone(), "--feature-evaluation-time=5s".to_owned(), gates]
-    };
-    let start = || {
-        let launch = Launch::new(FERROKUBE).role("apiserver");
-        flags("LogTracking=true").into_iter().fold(launch, Launch::flag).start().unwrap()
-    };
-    let mut servers = [start(), start()];
-    let admin = servers[0].admin().unwrap();
-    for number in 0..OBJECTS {
-        let map = json!({"metadata": {"name": format!("m{number}")}});
-        let made = admin.post(MAPS, &map).await.unwrap();
-        assert_eq!(made.status, 201, "{}", made.text);
-    }
-    wait_until("objects have ids", BOUND, || async {
-        let map = json!({"metadata": {"name": "late"}, "data": {"k": "v"}});
-        _ = admin.delete(&format!("{MAPS}/late")).await.unwrap();
-        let made = admin.post(MAPS, &map).await.unwrap().text;
-        if made.contains("trace.kubernetes.io/") { Ok(()) } else { Err(made) }
-    })
-    .await;
-    let off = flags("LogTracking=false");
-    let off: Vec<&str> = off.iter().map(String::as_str).collect();
-    for server in &mut servers {
-        server.restart_with(&off).unwrap();
-    }
-    let (mut step, mut kills, began) = (Value::Null, 0, Instant::now());
-    loop {
-        let alive = &servers[(kills + 1) % 2];
-        let Some(seen) = feature(alive).await else { continue };
-        if seen["status"]["state"] == "Off" {
-            break;
-        }
-        assert!(began.elapsed() < 4 * BOUND, "after {kills} kills: {seen}");
-        // What is stored of the transition; conditions also say who waits for whom.
-        let status = &seen["status"];
-        let is_evaluating = status.get("useEvaluationTime").is_some();
-        let now = json!([status["state"], status["transitionTasks"], is_evaluating]);
-        if now == step {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            continue;
-        }
-        step = now;
-        let killed = &mut servers[kills % 2];
-        killed.kill().unwrap();
-        killed.restart().unwrap();
-        kills += 1;
-    }
-    assert!(kills >= 1, "no step was seen");
-    for server in &servers {
-        let maps = server.admin().unwrap().get(MAPS).await.unwrap().text;
-        assert!(maps.contains("\"m1\"") && !maps.contains("\"trace.kubernetes.io/"), "{maps}");
-    }
+    let both = || server(Some(&storage));
+    survives_a_kill_at_every_moment(&mut [both(), both()]).await;
 }

@@ -264,6 +264,9 @@ impl FeatureReport {
             )
         } else if why.contains("cannot be written") {
             "Remove what refuses the write (a webhook, a policy, validation), or change or delete these objects; the task is tried again every 5 s.".to_owned()
+        } else if why.contains("wait for their finalizers") {
+            "Run what removes the finalizers, or remove them; the task continues by itself."
+                .to_owned()
         } else if self.is_turning() && (why.contains(" use it") || why.contains(" uses it")) {
             "Change or delete these objects; the task continues by itself.".to_owned()
         } else if why.contains(" use it") || why.contains(" uses it") {
@@ -322,6 +325,10 @@ pub(crate) mod tests {
             ("there are 32 reported values, and no room for others", "feature-admin uses"),
             ("2 objects use it: a, b", "Change or delete these objects"),
             ("1 objects use it: a; the first cannot be written: denied", "Remove what refuses"),
+            (
+                "1 object uses it: a; they are being deleted, and wait for their finalizers",
+                "finalizers",
+            ),
             ("task \"Zap\" is unknown to version 1.35", "start that version again"),
         ];
         for (why, remedy) in cases {

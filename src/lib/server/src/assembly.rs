@@ -422,6 +422,7 @@ fn features(
         unserved,
         dynamic: builder.dynamic_features.clone(),
         functions: builder.feature_functions.clone(),
+        seams: builder.feature_seams.clone(),
         ..FeatureSettings::default()
     }
 }

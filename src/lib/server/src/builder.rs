@@ -17,7 +17,9 @@ use ferrokube_auth::audit::AuditConfig;
 use ferrokube_auth::authenticate::TokenAuthenticator;
 use ferrokube_auth::{Authenticator, Authorizer};
 use ferrokube_controlplane::aggregator::ServiceAddress;
-use ferrokube_controlplane::{ApiServer, BootstrapStep, FeatureFunction, Limits, Observer, Route};
+use ferrokube_controlplane::{
+    ApiServer, BootstrapStep, FeatureFunction, Limits, Observer, Route, SeamObserver,
+};
 use ferrokube_features::Gates;
 use ferrokube_pki::Pki;
 use ferrokube_registry::{Catalog, ComputedResource};
@@ -118,6 +120,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) feature_evaluation: Duration,
     pub(crate) dynamic_features: BTreeSet<String>,
     pub(crate) feature_functions: BTreeMap<&'static str, FeatureFunction>,
+    pub(crate) feature_seams: SeamObserver,
     pub(crate) limits: Limits,
     pub(crate) audit: AuditChoice,
     pub(crate) directory: Directory,
@@ -404,8 +407,7 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Features that `spec.desired` of their Feature objects sets, which
-    /// `ferrokube_features::known::check_dynamic` must accept; default: none.
+    /// Features that `spec.desired` of their Feature objects sets: central ones; default: none.
     #[must_use]
     pub fn dynamic_features(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.dynamic_features.extend(names);
@@ -416,6 +418,13 @@ impl ControlPlaneBuilder {
     #[must_use]
     pub fn feature_function(mut self, name: &'static str, function: FeatureFunction) -> Self {
         self.feature_functions.insert(name, function);
+        self
+    }
+
+    /// Observes the steps of turning features off: for tests, which end the program between two.
+    #[must_use]
+    pub fn feature_seams(mut self, observer: SeamObserver) -> Self {
+        self.feature_seams = observer;
         self
     }
 
@@ -449,6 +458,12 @@ impl ControlPlaneBuilder {
             (
                 self.limits.readonly_inflight == 0 || self.limits.mutating_inflight == 0,
                 "readonly_inflight and mutating_inflight must be greater than 0",
+            ),
+            (
+                self.dynamic_features
+                    .iter()
+                    .any(|name| self.gates.get(name).is_some_and(|gate| !gate.is_central())),
+                "features that components read once, or that need other flags, cannot be dynamic",
             ),
             (self.limits.request.is_zero(), "the timeout of requests must be greater than 0"),
             (
@@ -558,6 +573,7 @@ impl ControlPlane {
             feature_evaluation: Duration::from_secs(60),
             dynamic_features: BTreeSet::new(),
             feature_functions: BTreeMap::new(),
+            feature_seams: SeamObserver::default(),
             limits: Limits::default(),
             audit: AuditChoice::Default,
             directory: Directory::None,

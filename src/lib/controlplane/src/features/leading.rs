@@ -1,7 +1,7 @@
 //! The leader's steps for one feature: records of the state machine are stored, tasks run.
 
 use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus, UsesBlock};
-use super::settings::FeatureFunction;
+use super::settings::{FeatureFunction, FeatureSeam};
 use super::stats::transition_time;
 use super::sweep::{RemainingObjects, Sweep, SweepProgress, count, verify};
 use super::{FeatureFlow, RETRY};
@@ -121,11 +121,23 @@ impl FeatureFlow {
         }
         let Some(next) = status.applied(document) else { return Ok(wake) };
         let blocked = status.blocked.take();
+        let seams = FeatureSeam::around(&record, &status.record);
+        let reached = |at: usize| {
+            if let Some(seams) = seams {
+                self.seam(&facts.name, seams[at]);
+            }
+        };
+        reached(0);
         let written = self.features.update(next, "status").await?;
+        reached(1);
         // Before its event arrives.
         self.guard(&facts.name, &written);
         self.announce_step(facts, document, &written, blocked).await;
         Ok(wake)
+    }
+
+    fn seam(&self, feature: &str, seam: FeatureSeam) {
+        self.settings.seams.at(feature, seam);
     }
 
     /// Metrics and events of a step that is stored.
@@ -221,6 +233,7 @@ impl FeatureFlow {
             }
             return Some(Instant::now() + PROGRESS);
         }
+        self.seam(&facts.name, FeatureSeam::TaskBegins);
         let Some(known) = facts.tasks.iter().find(|known| known.to_string() == task) else {
             let version = self.gates.version();
             status.blocked = Some(format!("task {task:?} is unknown to version {version}"));
@@ -247,6 +260,7 @@ impl FeatureFlow {
             task: *known,
             unserved: self.settings.unserved.clone(),
             progress: Arc::default(),
+            seams: self.settings.seams.clone(),
         };
         let progress = Arc::clone(&sweep.progress);
         self.spawn(&facts.name, key, progress, async move { sweep.run().await });
@@ -299,9 +313,17 @@ impl FeatureFlow {
             Ok(TaskEnd { feature, key, remaining }) => {
                 let state = self.states.entry(feature.clone()).or_default();
                 let is_task = matches!(key, TaskKey::Task(..));
+                let seam = match (&key, &remaining) {
+                    (TaskKey::Task(..), None) => Some(FeatureSeam::TaskEnded),
+                    (TaskKey::Verification(_), None) => Some(FeatureSeam::Verified),
+                    _ => None,
+                };
                 state.running = None;
                 state.retry = (is_task && remaining.is_some()).then(|| Instant::now() + RETRY);
                 state.ended = Some((key, remaining));
+                if let Some(seam) = seam {
+                    self.seam(&feature, seam);
+                }
                 self.look_at([feature]);
             }
             Err(error) => {

@@ -1,5 +1,6 @@
 //! Settings of the Feature API.
 
+use ferrokube_features::transition::{FeatureState, TransitionRecord};
 use ferrokube_registry::Registry;
 use ferrokube_resource::Definition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,97 @@ pub struct FeatureSettings {
     pub dynamic: BTreeSet<String>,
     /// By name, those of [`FeatureTask::Function`](ferrokube_features::FeatureTask::Function).
     pub functions: BTreeMap<&'static str, FeatureFunction>,
+    /// Called between the steps of turning a feature off.
+    pub seams: SeamObserver,
+}
+
+/// A moment between two steps of turning a feature off: a server may be killed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeatureSeam {
+    /// The start is about to be stored.
+    BeforeTurning,
+    /// It is stored, with all tasks.
+    AfterTurning,
+    /// A task is about to run.
+    TaskBegins,
+    /// Some of its objects are written.
+    ObjectsWritten,
+    /// A task has done its work, and is still stored.
+    TaskEnded,
+    /// A task is about to be removed.
+    BeforeRemovingTask,
+    /// It is removed.
+    AfterRemovingTask,
+    /// The uses are about to be cleared.
+    BeforeEvaluating,
+    /// They are cleared.
+    AfterEvaluating,
+    /// The evaluation is over, and no object uses the feature.
+    Verified,
+    /// The end is about to be stored.
+    BeforeCompleting,
+    /// It is stored.
+    AfterCompleting,
+}
+
+impl FeatureSeam {
+    /// In their order.
+    pub const ALL: [Self; 12] = [
+        Self::BeforeTurning,
+        Self::AfterTurning,
+        Self::TaskBegins,
+        Self::ObjectsWritten,
+        Self::TaskEnded,
+        Self::BeforeRemovingTask,
+        Self::AfterRemovingTask,
+        Self::BeforeEvaluating,
+        Self::AfterEvaluating,
+        Self::Verified,
+        Self::BeforeCompleting,
+        Self::AfterCompleting,
+    ];
+
+    /// Around the write of the next record; `None`: of no step, or on the way to on.
+    pub(super) fn around(old: &TransitionRecord, new: &TransitionRecord) -> Option<[Self; 2]> {
+        match (old.state, new.state) {
+            (FeatureState::TurningOff, FeatureState::Off) => {
+                Some([Self::BeforeCompleting, Self::AfterCompleting])
+            }
+            (old, FeatureState::TurningOff) if old != FeatureState::TurningOff => {
+                Some([Self::BeforeTurning, Self::AfterTurning])
+            }
+            (_, FeatureState::TurningOff) if new.tasks.len() < old.tasks.len() => {
+                Some([Self::BeforeRemovingTask, Self::AfterRemovingTask])
+            }
+            (_, FeatureState::TurningOff) if new.evaluating && !old.evaluating => {
+                Some([Self::BeforeEvaluating, Self::AfterEvaluating])
+            }
+            _ => None,
+        }
+    }
+}
+
+/// For tests, which end a server between two steps.
+#[derive(Clone, Default)]
+pub struct SeamObserver(Option<Arc<dyn Fn(&str, FeatureSeam) + Send + Sync>>);
+
+impl SeamObserver {
+    /// It is given the name of the feature.
+    pub fn new(observe: impl Fn(&str, FeatureSeam) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(observe)))
+    }
+
+    pub(super) fn at(&self, feature: &str, seam: FeatureSeam) {
+        if let Some(observe) = &self.0 {
+            observe(feature, seam);
+        }
+    }
+}
+
+impl fmt::Debug for SeamObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SeamObserver")
+    }
 }
 
 /// Work of a feature's author on the way to off. An error is shown in the Feature, and the work
@@ -58,6 +150,7 @@ impl Default for FeatureSettings {
             unserved: Vec::new(),
             dynamic: BTreeSet::new(),
             functions: BTreeMap::new(),
+            seams: SeamObserver::default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! A pass reads the published state and writes only objects that still use the feature, so a
 //! restarted task continues where it stopped. It ends with a pass that finds nothing.
 
+use super::settings::{FeatureSeam, SeamObserver};
 use super::{NAMESPACE, record};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::json::scan;
@@ -30,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(8);
 const MAX_FOUND: usize = 50_000;
 /// Max passes that wrote without an error but found more objects: clients add them as fast.
 const MAX_PASSES: usize = 100;
+/// Why objects of a deleted collection remain.
+const FINALIZERS: &str = "they are being deleted, and wait for their finalizers";
 /// Examples in a condition.
 const EXAMPLES: usize = 3;
 
@@ -52,7 +55,7 @@ impl SweepProgress {
 pub(super) struct RemainingObjects {
     count: usize,
     examples: Vec<String>,
-    /// Why the first of them could not be written; empty: users have to.
+    /// Why they remain; empty: users have to change them.
     why: String,
 }
 
@@ -68,7 +71,7 @@ impl fmt::Display for RemainingObjects {
             _ => write!(f, "{count} objects use it: {examples}")?,
         }
         if !self.why.is_empty() {
-            write!(f, "; the first cannot be written: {}", self.why)?;
+            write!(f, "; {}", self.why)?;
         }
         Ok(())
     }
@@ -80,6 +83,8 @@ struct FoundObject {
     namespace: String,
     name: String,
     revision: u64,
+    /// Whether it is being deleted, and waits for its finalizers.
+    is_leaving: bool,
 }
 
 impl FoundObject {
@@ -108,6 +113,7 @@ pub(super) struct Sweep {
     pub(super) task: FeatureTask,
     pub(super) unserved: Vec<Arc<Definition>>,
     pub(super) progress: Arc<SweepProgress>,
+    pub(super) seams: SeamObserver,
 }
 
 impl Sweep {
@@ -122,6 +128,17 @@ impl Sweep {
             if matches!(self.task, FeatureTask::HoldUntilUnused { .. }) {
                 return Some(summary(&found, String::new()));
             }
+            let found = match self.task {
+                FeatureTask::DeleteCollection { .. } => {
+                    let (leaving, others): (Vec<_>, Vec<_>) =
+                        found.into_iter().partition(|object| object.is_leaving);
+                    if others.is_empty() {
+                        return Some(summary(&leaving, FINALIZERS.to_owned()));
+                    }
+                    others
+                }
+                _ => found,
+            };
             self.progress.total.fetch_add(found.len() as u64, Ordering::Relaxed);
             let failed = self.write_all(&found).await;
             if failed.is_some() {
@@ -159,6 +176,7 @@ impl Sweep {
                     Err(failure) => failed.add(object, &failure.message),
                 }
             }
+            self.seams.at(&self.feature, FeatureSeam::ObjectsWritten);
             sleep_until(next).await;
         }
         (failed.count > 0).then_some(failed)
@@ -257,6 +275,7 @@ fn find(registry: &Registry, unserved: &[Arc<Definition>], task: &FeatureTask) -
                 namespace: entry.key.namespace().unwrap_or_default().to_owned(),
                 name: entry.key.name().to_owned(),
                 revision: entry.revision.0,
+                is_leaving: scan::field(&entry.bytes, &["metadata", "deletionTimestamp"]).is_some(),
             });
         }
     }
@@ -288,7 +307,8 @@ impl RemainingObjects {
             self.examples.push(object.shown());
         }
         if self.why.is_empty() {
-            self.why = ferrokube_apimachinery::field::cut(why.to_owned(), 512);
+            let why = ferrokube_apimachinery::field::cut(why.to_owned(), 512);
+            self.why = format!("the first cannot be written: {why}");
         }
     }
 }
@@ -380,8 +400,7 @@ mod tests {
         };
         let text = "2 objects use it: leases.coordination.k8s.io/a in default";
         assert_eq!(remaining.to_string(), text);
-        let refused = RemainingObjects { why: "denied".to_owned(), ..remaining };
-        let text = format!("{text}; the first cannot be written: denied");
-        assert_eq!(refused.to_string(), text);
+        let refused = RemainingObjects { why: "they stay".to_owned(), ..remaining };
+        assert_eq!(refused.to_string(), format!("{text}; they stay"));
     }
 }

@@ -651,3 +651,53 @@ async fn reports_of_versions_that_do_not_exist_hold_a_transition_only_while_they
     wait_for(&server, LOG_TRACKING, is_state("Off")).await;
     stopped(&off).await;
 }
+
+/// A webhook or validation refuses its write: never off, and the reason is in the object.
+#[tokio::test]
+async fn an_object_that_cannot_be_cleared_is_named_until_it_can() {
+    let server = server("").await;
+    annotated(&server, 20).await;
+    wait_for(&server, LOG_TRACKING, is_state("On")).await;
+    stopped(&server.plane).await;
+    *server.admission.refused.lock().unwrap() = Some("m7".to_owned());
+    let run = restarted(&server, "a", "LogTracking=false").await;
+    let why = "1 object uses it: configmaps/m7 in default; the first cannot be written: denied by \
+               a webhook";
+    let is_held = |one: &Value| {
+        is_state("TurningOff")(one)
+            && condition(one, "Blocked") == ("True".to_owned(), why.to_owned())
+    };
+    let feature = wait_for(&server, LOG_TRACKING, is_held).await;
+    assert_eq!(condition(&feature, "DanglingReferences"), ("True".to_owned(), why.to_owned()));
+    assert_eq!(condition(&feature, "DowngradeSafe").0, "False");
+    assert_eq!(remaining(&server).await, 1, "the others are cleared");
+    *server.admission.refused.lock().unwrap() = None;
+    wait_while_time_passes(&server, Duration::from_secs(1), is_state("Off")).await;
+    assert_eq!(remaining(&server).await, 0);
+    stopped(&run).await;
+}
+
+/// Deleting the object does not skip what it had to do.
+#[tokio::test]
+async fn a_feature_that_is_deleted_in_the_middle_begins_again() {
+    const EVALUATION: Duration = Duration::from_secs(3600);
+    let server = server("").await;
+    wait_for(&server, LOG_TRACKING, is_state("On")).await;
+    stopped(&server.plane).await;
+    let run = restarted_with(&server, "LogTracking=false", |settings| {
+        settings.evaluation = EVALUATION;
+        settings.renewal = EVALUATION;
+    })
+    .await;
+    let evaluates = |one: &Value| one["status"]["useEvaluationTime"] != Value::Null;
+    let before = wait_for(&server, LOG_TRACKING, evaluates).await;
+    annotated(&server, 3).await;
+    assert_eq!(server.send("DELETE", LOG_TRACKING, &[], "").await.code, 200);
+    let is_other =
+        |one: &Value| one["metadata"]["uid"] != before["metadata"]["uid"] && evaluates(one);
+    let again = wait_for(&server, LOG_TRACKING, is_other).await;
+    assert_eq!(again["status"]["state"], "TurningOff", "{again}");
+    assert_eq!(remaining(&server).await, 0, "its task ran again");
+    wait_while_time_passes(&server, EVALUATION, is_state("Off")).await;
+    stopped(&run).await;
+}

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{
     Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess,
@@ -28,6 +28,8 @@ pub(crate) struct Open {
     pub(crate) writes: Mutex<Vec<(Operation, String)>>,
     /// Whether trace annotations are the server's by a gate of these; default: they are.
     pub(crate) gates: Mutex<Option<Gates>>,
+    /// Name of an object whose writes are refused, also those of the server's own loops.
+    pub(crate) refused: Mutex<Option<String>>,
 }
 
 impl Open {
@@ -73,6 +75,10 @@ impl Admission for Open {
         _effects: &mut Effects,
     ) -> Result<(), Failure> {
         self.saw(attributes);
+        let refused = self.refused.lock().unwrap();
+        if refused.is_some() && *refused == attributes.target.name {
+            return Err(Failure::new(Reason::Forbidden, "denied by a webhook"));
+        }
         Ok(())
     }
 }
