@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use ferrokube_controlplane::aggregator::ServiceAddress;
 use ferrokube_controlplane::connect::ADDRESS_TYPES;
 use ferrokube_features::{
-    EmulatedVersion, GateSettings, GateWarning, Gates, KubernetesVersion, LOG_TRACKING, known,
+    EmulatedVersion, GateSettings, GateVersions, GateWarning, Gates, LOG_TRACKING, known,
 };
 use ferrokube_resource::Bundle;
 use ferrokube_trace::log::{self, LogFile, Rotation};
@@ -100,6 +100,10 @@ pub(crate) struct FeatureFlags {
     /// the binary's]
     #[arg(long, value_name = "VERSION")]
     emulated_version: Option<EmulatedVersion>,
+    /// Oldest version of the components that it works together with, which decides on defaults of
+    /// feature gates; at most the emulated version: 1.35 or kube=1.35 [default: the one before that]
+    #[arg(long, value_name = "VERSION")]
+    min_compatibility_version: Option<EmulatedVersion>,
 }
 
 impl FeatureFlags {
@@ -109,9 +113,9 @@ impl FeatureFlags {
         for given in &self.feature_gates {
             settings.merge(given.clone());
         }
-        let version =
-            self.emulated_version.map_or(KubernetesVersion::CURRENT, EmulatedVersion::get);
-        Ok(Gates::new(version, &settings)?)
+        let versions =
+            GateVersions::of_flags(self.emulated_version, self.min_compatibility_version)?;
+        Ok(Gates::new(versions, &settings)?)
     }
 }
 

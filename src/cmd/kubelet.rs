@@ -8,9 +8,9 @@ use super::server::report;
 use super::tracing::TracingFlags;
 use anyhow::{Context, ensure};
 use clap::Args;
-use ferrokube_client::Connection;
+use ferrokube_client::{Connection, report_uses};
 use ferrokube_cri::{Runtime, RuntimeSocket};
-use ferrokube_features::KubernetesVersion;
+use ferrokube_features::{Gates, KubernetesVersion, MAX_PARALLEL_IMAGE_PULLS};
 use ferrokube_images::{ImageManager, PullMetrics};
 use ferrokube_kubelet::{
     EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, KubeletServer,
@@ -232,13 +232,14 @@ pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
     for warning in doubts {
         tracing::warn!(warning, "KubeletConfiguration");
     }
-    process::block_on(work(flags, config, identity))
+    process::block_on(work(flags, config, identity, gates))
 }
 
 async fn work(
     flags: KubeletFlags,
     config: KubeletConfig,
     mut identity: NodeIdentity,
+    gates: Gates,
 ) -> anyhow::Result<ExitCode> {
     // It contains files of pods, which no other user may read.
     let mut root = std::fs::DirBuilder::new();
@@ -260,21 +261,27 @@ async fn work(
         config.pulls,
         Arc::clone(&sink) as Arc<_>,
         Arc::clone(&metrics),
-    );
+    )
+    .limited_by(gates.live(&MAX_PARALLEL_IMAGE_PULLS));
     let paths =
         KubeletPaths { root: flags.root_dir.clone(), logs: config.pod_logs_dir.clone().into() };
     let mut kubelet = Kubelet::new(&identity.name, &config, runtime, images.clone(), paths)
         .events(sink)
         .addresses(&identity.addresses);
     let name = identity.name.clone();
+    let mut reporting = None;
     if let Some(path) = &flags.kubeconfig {
         let client = Connection::from_kubeconfig(path).await?.with_agent(AGENT).client()?;
         if let Some(server) = config.server {
             let names = serving_names(&identity);
             let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+            let shown = gates.clone();
+            let server = server
+                .metrics(Box::new(move |text| ferrokube_features::metrics::write(text, &shown)));
             identity.server_port = Some(server.port());
             kubelet = kubelet.server(server);
         }
+        reporting = Some(report_uses(client.clone(), gates, name.clone()));
         kubelet = kubelet.api(NodeApi::new(client, identity, queue));
     }
     let mut signals = Signals::new()?;
@@ -284,8 +291,15 @@ async fn work(
         learn_capabilities(&images).await;
         kubelet.run().await;
     };
+    // Also while the runtime does not answer.
+    let reporting = async {
+        if let Some(reports) = reporting {
+            reports.await;
+        }
+    };
+    let running = async { tokio::join!(running, reporting) };
     tokio::select! {
-        () = running => {}
+        _ = running => {}
         (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
     }
     Ok(ExitCode::SUCCESS)

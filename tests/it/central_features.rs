@@ -5,6 +5,7 @@ use crate::controllers::ManagerProcess;
 use ferrokube_features::transition::is_canary;
 use ferrokube_testkit::{BOUND, Cluster, Launch, wait_until};
 use serde_json::json;
+use std::process::Command;
 
 const LOG_TRACKING: &str =
     "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/LogTracking";
@@ -168,4 +169,53 @@ async fn f19_a_canary_is_on_in_some_processes_first() {
         follows(manager, true, 1).await;
     }
     state("On").await;
+}
+
+const PULLS: &str =
+    "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/MaxParallelImagePulls";
+
+/// A kubelet whose runtime does not answer: its gates need none.
+fn kubelet(cluster: &Cluster, directory: &tempfile::TempDir) -> ManagerProcess {
+    let mut command = Command::new(FERROKUBE);
+    command
+        .args(["kubelet", "--hostname-override=node-a", "--node-ip=127.0.0.1"])
+        .args(["--address=127.0.0.1", "--port=0", "--max-parallel-image-pulls=2"])
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .arg("--root-dir")
+        .arg(directory.path().join("kubelet"))
+        .arg("--container-runtime-endpoint")
+        .arg(format!("unix://{}", directory.path().join("none.sock").display()));
+    ManagerProcess::spawn(&mut command, directory.path().join("log"))
+}
+
+/// Only the kubelet asks this gate, so that what is reported is its value.
+#[tokio::test]
+async fn f05_f16_the_api_lifts_the_limit_of_a_running_kubelet() {
+    let dynamic = "--dynamic-features=MaxParallelImagePulls";
+    let cluster = server(&["--feature-gates=FeatureAPI=true", dynamic]);
+    let admin = cluster.admin().unwrap();
+    let reported = |state: &'static str, enabled: bool| {
+        let admin = &admin;
+        wait_until("the kubelet reports its value", BOUND, move || async move {
+            let feature = admin.get(PULLS).await.unwrap();
+            let status = &feature.body["status"];
+            let uses = status["uses"].as_array().map_or(&[][..], Vec::as_slice);
+            let is_reported = uses.iter().any(|one| one["enabled"] == enabled);
+            if status["state"] == state && is_reported { Ok(()) } else { Err(feature.text) }
+        })
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let kubelet = kubelet(&cluster, &directory);
+    reported("On", true).await;
+    for (round, (desired, state, enabled)) in
+        [("Disabled", "Off", false), ("Enabled", "On", true)].into_iter().enumerate()
+    {
+        let patch = json!({"spec": {"desired": desired}});
+        let patched = admin.merge(PULLS, &patch).await.unwrap();
+        assert_eq!(patched.status, 200, "{}", patched.text);
+        follows(&kubelet, enabled, 1).await;
+        reported(state, enabled).await;
+        assert_eq!(kubelet.log().matches("follows the API").count(), round + 1);
+    }
 }

@@ -204,6 +204,11 @@ impl ManagerProcess {
             .arg(kubeconfig)
             .args(["--secure-port", "0"])
             .args(flags);
+        Self::spawn(&mut command, log)
+    }
+
+    /// A process of another role.
+    pub(crate) fn spawn(command: &mut Command, log: PathBuf) -> Self {
         let process = command
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())

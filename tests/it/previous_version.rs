@@ -3,7 +3,7 @@
 //!     FERROKUBE_PREVIOUS=/path/to/ferrokube cargo test --test it -- previous_version
 //!
 //! Without it there is nothing to compare with, and the test says so. It is to be of the commit
-//! before the Feature API (e99fb172).
+//! before the Feature API (192bf06c).
 
 use crate::FERROKUBE;
 use crate::controllers::ManagerProcess;

@@ -9,7 +9,7 @@ use crate::report::{FeatureReport, safe};
 use crate::request_log::{RequestNote, logged};
 use crate::text;
 use ferrokube_features::transition::FeatureState;
-use ferrokube_features::{known, page};
+use ferrokube_features::{CoverageFigures, known, page};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::{Api, Client};
@@ -23,6 +23,8 @@ const KIND: &str = "Feature";
 const PAGE: u32 = 500;
 /// Names in an error about a feature that does not exist.
 const MAX_NAMES: usize = 20;
+/// Written by `tests/coverage`.
+const COVERAGE: CoverageFigures<'_> = CoverageFigures(include_str!("../data/coverage.tsv"));
 /// Field manager of writes.
 const MANAGER: &str = "feature-admin";
 
@@ -414,7 +416,7 @@ pub fn sheet(name: &str, machine: bool) -> Result<String, FeatureAdminError> {
         return Err(FeatureAdminError::NotFound { name: name.to_owned(), others });
     };
     if !machine {
-        return Ok(page::sheet(known));
+        return Ok(page::sheet(known, COVERAGE));
     }
     let answers: Vec<Value> = page::questions()
         .map(|(id, question)| json!({"id": id, "question": question, "answer": page::answer(known, id)}))

@@ -23,8 +23,11 @@ pub struct Descriptor {
     pub setting: FeatureSetting,
     /// Tasks on the way to off, in order.
     pub tasks: &'static [FeatureTask],
-    /// Answers to the production readiness questionnaire (P01 to P25), as far as given.
+    /// Answers to the production readiness questionnaire, as far as given.
     pub answers: &'static [PrrAnswer],
+    /// Source files that are mostly about it, relative to the repository: the page shows how much
+    /// of them is tested.
+    pub sources: &'static [&'static str],
 }
 
 impl Descriptor {

@@ -1,6 +1,6 @@
 //! Feature gates and their history.
 
-use crate::version::KubernetesVersion;
+use crate::version::{GateVersions, KubernetesVersion};
 
 /// Maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,16 +25,6 @@ impl Stage {
             Self::Deprecated => "DEPRECATED",
         }
     }
-
-    /// As in Feature objects.
-    pub fn stability(self) -> &'static str {
-        match self {
-            Self::Alpha => "Alpha",
-            Self::Beta => "Beta",
-            Self::Ga => "GA",
-            Self::Deprecated => "Deprecated",
-        }
-    }
 }
 
 /// Properties of a gate from one version on.
@@ -48,6 +38,22 @@ pub struct GateSpec {
     pub default: bool,
     /// Whether the default is the only value.
     pub locked: bool,
+    /// Holds only if no component is older than this (`--min-compatibility-version`); else the
+    /// properties before it do. `None`: holds anyway.
+    pub min_compatibility: Option<KubernetesVersion>,
+}
+
+impl GateSpec {
+    /// As in Feature objects: what can no longer be turned off is `Universal`.
+    pub fn stability(&self) -> &'static str {
+        match self.stage {
+            Stage::Alpha => "Alpha",
+            Stage::Beta => "Beta",
+            Stage::Ga if self.locked && self.default => "Universal",
+            Stage::Ga => "GA",
+            Stage::Deprecated => "Deprecated",
+        }
+    }
 }
 
 /// A gate: a name and its history.
@@ -63,7 +69,10 @@ pub struct Gate {
 
 impl Gate {
     /// Properties at a version; `None` before the first.
-    pub fn at(&self, version: KubernetesVersion) -> Option<&'static GateSpec> {
-        self.specs.iter().rev().find(|spec| spec.since <= version)
+    pub fn at(&self, versions: impl Into<GateVersions>) -> Option<&'static GateSpec> {
+        let GateVersions { emulated, compatible } = versions.into();
+        self.specs.iter().rev().find(|spec| {
+            spec.since <= emulated && spec.min_compatibility.is_none_or(|least| least <= compatible)
+        })
     }
 }

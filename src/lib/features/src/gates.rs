@@ -4,7 +4,7 @@ use crate::descriptor::{Descriptor, FeatureSetting};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::known;
 use crate::settings::{GateSettingError, GateSettings, GateWarning};
-use crate::version::KubernetesVersion;
+use crate::version::{GateVersions, KubernetesVersion};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,13 +71,13 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Values at a version with settings. Settings of unknown gates are kept as
+    /// Values at a version with settings; a version alone is compatible with the one before. Settings of unknown gates are kept as
     /// [`Self::unavailable`], with a warning.
     ///
     /// # Errors
     /// [`GateSettingError::Locked`], [`GateSettingError::Dependency`].
     pub fn new(
-        version: KubernetesVersion,
+        version: impl Into<GateVersions>,
         settings: &GateSettings,
     ) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
         Self::of_features(&known::ALL, version, settings)
@@ -89,7 +89,7 @@ impl Gates {
     /// As [`Self::new`].
     pub fn of_features(
         features: &[&'static Descriptor],
-        version: KubernetesVersion,
+        version: impl Into<GateVersions>,
         settings: &GateSettings,
     ) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
         let gates: Vec<_> = features.iter().map(|descriptor| descriptor.gate).collect();
@@ -109,9 +109,10 @@ impl Gates {
     /// As [`Self::new`].
     pub fn of(
         gates: &[&'static Gate],
-        version: KubernetesVersion,
+        version: impl Into<GateVersions>,
         settings: &GateSettings,
     ) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
+        let version = version.into();
         let known: Vec<_> =
             gates.iter().filter_map(|gate| Some((*gate, gate.at(version)?))).collect();
         let unavailable: Vec<_> = settings
@@ -135,7 +136,8 @@ impl Gates {
             values.push(GateValue::new(gate, spec, set));
         }
         check_dependencies(&values)?;
-        Ok((Self(Arc::new(GateTable { version, values, unavailable })), warnings))
+        let table = GateTable { version: version.emulated, values, unavailable };
+        Ok((Self(Arc::new(table)), warnings))
     }
 
     /// Value of a gate; off if it does not exist at this version.
@@ -239,7 +241,13 @@ mod tests {
     use super::*;
 
     const fn spec(minor: u16, stage: Stage, default: bool, locked: bool) -> GateSpec {
-        GateSpec { since: KubernetesVersion::new(1, minor), stage, default, locked }
+        GateSpec {
+            since: KubernetesVersion::new(1, minor),
+            stage,
+            default,
+            locked,
+            min_compatibility: None,
+        }
     }
 
     static GROWING: Gate = Gate {
@@ -278,6 +286,31 @@ mod tests {
             gates(36, "Growing=false"),
             Err(GateSettingError::Locked { name: "Growing", value: true })
         ));
+    }
+
+    /// On by default only where no older component would not understand it.
+    #[test]
+    fn a_default_waits_until_no_component_is_too_old() {
+        static WAITING: Gate = Gate {
+            name: "Waiting",
+            specs: &[
+                spec(34, Stage::Alpha, false, false),
+                GateSpec {
+                    min_compatibility: Some(KubernetesVersion::new(1, 36)),
+                    ..spec(36, Stage::Beta, true, false)
+                },
+            ],
+            dependencies: &[],
+        };
+        let at = |versions: GateVersions| {
+            let (gates, _) = Gates::of(&[&WAITING], versions, &GateSettings::default()).unwrap();
+            let state = gates.get("Waiting").unwrap();
+            (gates.version(), state.spec.stage, state.enabled)
+        };
+        let emulated = KubernetesVersion::new(1, 36);
+        assert_eq!(at(emulated.into()), (emulated, Stage::Alpha, false));
+        let alone = GateVersions { emulated, compatible: emulated };
+        assert_eq!(at(alone), (emulated, Stage::Beta, true));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! Must never know how Feature objects are stored. Start at [`gate`]; [`known`] lists the gates,
 //! [`transition`] turns features on and off.
 
+mod coverage;
 pub mod descriptor;
 mod feature_api;
 pub mod gate;
 pub mod gates;
+mod image_pulls;
 pub mod known;
 mod leader_election;
 mod log_tracking;
@@ -20,14 +22,16 @@ pub mod transition;
 pub mod version;
 mod webhook_conversion;
 
+pub use coverage::CoverageFigures;
 pub use descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
 pub use feature_api::FEATURE_API;
 pub use gate::{Gate, GateSpec, Stage};
 pub use gates::{GateState, Gates};
+pub use image_pulls::MAX_PARALLEL_IMAGE_PULLS;
 pub use leader_election::COORDINATED_LEADER_ELECTION;
 pub use log_tracking::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 pub use max_unavailable::MAX_UNAVAILABLE_STATEFUL_SET;
 pub use openapi_v3::OPENAPI_V3;
 pub use settings::{GateSettingError, GateSettings, GateWarning};
-pub use version::{EmulatedVersion, EmulatedVersionError, KubernetesVersion};
+pub use version::{EmulatedVersion, EmulatedVersionError, GateVersions, KubernetesVersion};
 pub use webhook_conversion::WEBHOOK_CONVERSION;

@@ -12,6 +12,7 @@ pub static LOG_TRACKING: Gate = Gate {
         stage: Stage::Beta,
         default: true,
         locked: false,
+        min_compatibility: None,
     }],
     dependencies: &[],
 };
@@ -24,6 +25,7 @@ pub static LOG_TRACKING_INTEROP: Gate = Gate {
         stage: Stage::Alpha,
         default: false,
         locked: false,
+        min_compatibility: None,
     }],
     dependencies: &[&LOG_TRACKING],
 };
@@ -55,7 +57,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
     answers: &[
         answer(
             "P01",
-            "Gate `LogTracking` on the command line of each component. It takes effect when the component restarts; no other component has to, and there is no node downtime.",
+            "Gate `LogTracking` on the command line of each component, where it takes effect when the component restarts. With the Feature API the API server's sets it for all, without their restart, and it may be dynamic. There is no node downtime.",
         ),
         answer(
             "P02",
@@ -67,7 +69,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P04",
-            "Objects that were not cleared keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
+            "Nothing is left if the Feature API has cleared it. Without that, objects keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
         ),
         answer(
             "P05",
@@ -83,7 +85,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P08",
-            "There is no release before this one. What an upgrade would change is what the test for P05 switches: stored ids are annotations, which every version keeps.",
+            "Yes (test `f14_every_feature_survives_upgrade_downgrade_upgrade`), and with the program of the commit before the Feature API and its data directory (test `p08_features_survive_upgrade_downgrade_upgrade_of_the_program`).",
         ),
         answer("P09", "None."),
         answer(
@@ -129,7 +131,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         answer("P23", "It has no component that could fail: ids travel with requests and objects."),
         answer(
             "P24",
-            "(1) A controller that copies annotations from a parent to its children, or a user who edits them: the server replaces the ids. (2) A client sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. The tests of these and of all other bad input are in `docs/log-tracking-tests.md`.",
+            "(1) A controller that copies annotations from a parent to its children, or a user who edits them: the server replaces the ids. (2) A client sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. (4) The stand-alone webhook has no API client, so its gate is not reported: what it stamps while the feature is off is counted in the condition DanglingReferences. The tests of these and of all other bad input are in `docs/log-tracking-tests.md`.",
         ),
         answer("P25", "Turn the gate off on the API server; if writes stay slow, it was not this."),
         answer(
@@ -152,6 +154,16 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "P30",
             "Upstream's proposals (kubernetes/enhancements 1348, 1961, 2312) were not merged; kept from their review: status writes never overwrite, no new object type. Drawback: three annotations on every object. Alternatives: UIDs of root objects (does not tell requests apart), audit ids (one request only).",
         ),
+    ],
+    sources: &[
+        "src/lib/trace/src/annotation.rs",
+        "src/lib/trace/src/carrier.rs",
+        "src/lib/trace/src/context.rs",
+        "src/lib/trace/src/fuzz.rs",
+        "src/lib/trace/src/id.rs",
+        "src/lib/trace/src/log.rs",
+        "src/lib/trace/src/propagator.rs",
+        "src/lib/trace/src/scope.rs",
     ],
 };
 
@@ -179,12 +191,43 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
             "P05",
             "Yes, of both values (tests `d2_d3_p05_both_values_of_the_gate`, `d2_baggage_brings_the_initial_id_where_the_gate_is_on`).",
         ),
+        answer("P06", "It cannot: baggage is read where the gate is on and ignored elsewhere."),
+        answer("P07", "None: what is malformed is ignored."),
+        answer("P08", "Yes (test `f14_every_feature_survives_upgrade_downgrade_upgrade`)."),
+        answer("P09", "No."),
         answer("P10", "`ferrokube_trace_baggage_total` grows."),
+        answer("P11", "The object has the initial trace id that the sender put into the baggage."),
+        answer("P12", "Those of LogTracking."),
+        answer("P13", "Those of LogTracking."),
+        answer("P14", "None is known."),
+        answer("P15", "LogTracking must be on."),
         answer("P16", "None."),
+        answer("P17", "None."),
+        answer("P18", "None."),
         answer("P19", "None."),
+        answer("P20", "Reading a header of at most 8 KiB."),
+        answer("P21", "None that can be measured."),
+        answer("P22", "No."),
+        answer("P23", "It has no component that could fail."),
         answer(
             "P24",
             "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is ignored. The annotation can be written by whoever may write the object: that is why this is off by default.",
         ),
+        answer("P25", "Turn the gate off."),
+        answer(
+            "P26",
+            "This page, `docs/features.md`, and a row in `docs/features-tests.md` for what is tested.",
+        ),
+        answer(
+            "P27",
+            "`trace/tests/interop.rs`; the cases D2 and D3 in `docs/log-tracking-tests.md`.",
+        ),
+        answer("P28", "Alpha until KEP-5915 has names that do not change."),
+        answer("P29", "Any: a component without it does not send the member."),
+        answer(
+            "P30",
+            "KEP-5915 was not merged yet. Drawback: writers of an object choose what is read from its annotation. Alternative: our own header alone.",
+        ),
     ],
+    sources: &["src/lib/trace/src/interop.rs"],
 };

@@ -1,5 +1,6 @@
 //! Renders a feature's page for docs/features/ from its descriptor, as Markdown.
 
+use crate::coverage::CoverageFigures;
 use crate::descriptor::Descriptor;
 use crate::gate::Gate;
 use std::fmt::Write;
@@ -69,7 +70,7 @@ const QUESTIONS: &[(&str, &[(&str, &str)])] = &[
 ];
 
 /// Renders the page of a feature.
-pub fn markdown(descriptor: &Descriptor) -> String {
+pub fn markdown(descriptor: &Descriptor, figures: CoverageFigures<'_>) -> String {
     let mut page = String::new();
     let _ = write!(page, "# {}\n\n{}.\n\n", descriptor.gate.name, descriptor.summary);
     let _ = writeln!(page, "| | |\n|---|---|\n| from | {} |", descriptor.source);
@@ -92,6 +93,7 @@ pub fn markdown(descriptor: &Descriptor) -> String {
     if !open.is_empty() {
         let _ = write!(page, "\nNot answered yet: {}.\n", open.join(", "));
     }
+    figures.write(descriptor, &mut page);
     page.push_str("\nThis page is generated from the feature's descriptor (`src/lib/features`); a test keeps both in sync.\n");
     page
 }
@@ -124,7 +126,7 @@ fn write_answers(page: &mut String, descriptor: &Descriptor) {
 
 /// Renders the production readiness sheet of a feature: every question, also those without an
 /// answer.
-pub fn sheet(descriptor: &Descriptor) -> String {
+pub fn sheet(descriptor: &Descriptor, figures: CoverageFigures<'_>) -> String {
     let mut page = format!("# {}\n\n{}.\n", descriptor.gate.name, descriptor.summary);
     let _ = writeln!(page, "\nStages: {}.", stages(descriptor.gate));
     let _ = writeln!(page, "Components: {}.", descriptor.components.join(", "));
@@ -137,6 +139,7 @@ pub fn sheet(descriptor: &Descriptor) -> String {
             let _ = write!(page, "\n{id} {question}\n    {text}\n");
         }
     }
+    figures.write(descriptor, &mut page);
     page
 }
 
@@ -158,7 +161,8 @@ for the evaluation time (`--feature-evaluation-time`, 60 s); then it is `Off`, a
     ferrokube feature-admin wait CoordinatedLeaderElection --for state=Off
     ferrokube feature-admin check-downgrade --to 1.35
 
-`benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes.
+`benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes. `--emulated-version` chooses the version whose gates and
+defaults apply; `--min-compatibility-version` says how old other components may be: a default that they would not understand waits for them.
 
 | command of `feature-admin` | does |
 |---|---|
@@ -196,6 +200,8 @@ line sets it. The API server may let the API set it instead:
     ferrokube feature-admin disable LogTracking
 
 `spec.canaryPercent` of a dynamic feature turns it on in some components first, chosen by a hash of their names; it is `TurningOn` until the field is 100 or unset.
+
+A component reports a value within 10 s, at random, unless another one of its version has: thousands of them write a few times for a transition, and not at all at rest.
 
 Only the API server writes the status, and what API servers say of themselves in their identity Leases (annotations `features.k8s.io/...`, kube-system). A Lease that
 a user labels as an API server's holds transitions, but cannot agree to one, or lead. Components need the role `system:feature-reporter`, which lets them add the
@@ -242,8 +248,11 @@ mod tests {
     #[test]
     fn the_pages_are_those_of_the_descriptors() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/features");
+        let figures = folder.join("../../src/lib/feature-admin/data/coverage.tsv");
+        let figures = std::fs::read_to_string(figures).unwrap();
         let of_one = |descriptor: &&Descriptor| {
-            (folder.join(format!("{}.md", descriptor.gate.name)), markdown(descriptor))
+            let page = markdown(descriptor, CoverageFigures(&figures));
+            (folder.join(format!("{}.md", descriptor.gate.name)), page)
         };
         let all = [(folder.with_extension("md"), index(&ALL))];
         for (path, page) in all.into_iter().chain(ALL.iter().map(of_one)) {

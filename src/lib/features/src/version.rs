@@ -23,11 +23,33 @@ impl KubernetesVersion {
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
+
+    /// The minor version before; the first one has none.
+    #[must_use]
+    pub const fn before(self) -> Self {
+        Self::new(self.major, self.minor.saturating_sub(1))
+    }
 }
 
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The versions that decide on the values of gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateVersions {
+    /// The version whose gates apply.
+    pub emulated: KubernetesVersion,
+    /// The oldest version with which the component must work together.
+    pub compatible: KubernetesVersion,
+}
+
+impl From<KubernetesVersion> for GateVersions {
+    /// Compatible with the minor version before.
+    fn from(emulated: KubernetesVersion) -> Self {
+        Self { emulated, compatible: emulated.before() }
     }
 }
 
@@ -52,7 +74,8 @@ impl FromStr for KubernetesVersion {
     }
 }
 
-/// Argument of `--emulated-version`: `1.35`, or `kube=1.35` as kube-apiserver writes it.
+/// Argument of `--emulated-version` and `--min-compatibility-version`: `1.35`, or `kube=1.35` as
+/// kube-apiserver writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmulatedVersion(KubernetesVersion);
 
@@ -75,6 +98,17 @@ pub enum EmulatedVersionError {
         /// Given version.
         version: KubernetesVersion,
     },
+    /// Too old, or newer than the emulated version.
+    #[error(
+        "minCompatibilityVersion version {version} is not between [{oldest}, {emulated}]",
+        oldest = RANGE.start()
+    )]
+    Compatibility {
+        /// Given version.
+        version: KubernetesVersion,
+        /// The version whose gates apply.
+        emulated: KubernetesVersion,
+    },
 }
 
 const RANGE: RangeInclusive<KubernetesVersion> =
@@ -84,6 +118,24 @@ impl EmulatedVersion {
     /// The version whose gates apply.
     pub fn get(self) -> KubernetesVersion {
         self.0
+    }
+}
+
+impl GateVersions {
+    /// From the flags of a component.
+    ///
+    /// # Errors
+    /// [`EmulatedVersionError::Compatibility`].
+    pub fn of_flags(
+        emulated: Option<EmulatedVersion>,
+        compatible: Option<EmulatedVersion>,
+    ) -> Result<Self, EmulatedVersionError> {
+        let emulated = emulated.map_or(KubernetesVersion::CURRENT, EmulatedVersion::get);
+        let Some(EmulatedVersion(compatible)) = compatible else { return Ok(emulated.into()) };
+        if compatible > emulated {
+            return Err(EmulatedVersionError::Compatibility { version: compatible, emulated });
+        }
+        Ok(Self { emulated, compatible })
     }
 }
 
@@ -121,5 +173,24 @@ mod tests {
         for text in ["", "1", "1.+3", "v1.36", "1.36.0", "1."] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_component_is_compatible_with_the_version_before_unless_told() {
+        let of = |emulated: Option<&str>, compatible: Option<&str>| {
+            let parse = |text: &str| text.parse::<EmulatedVersion>().unwrap();
+            GateVersions::of_flags(emulated.map(parse), compatible.map(parse))
+        };
+        let version = |minor| KubernetesVersion::new(1, minor);
+        let versions = |emulated, compatible| {
+            Ok(GateVersions { emulated: version(emulated), compatible: version(compatible) })
+        };
+        assert_eq!(of(None, None), versions(36, 35));
+        assert_eq!(of(Some("1.35"), None), versions(35, 34));
+        assert_eq!(of(None, Some("kube=1.36")), versions(36, 36));
+        assert_eq!(
+            of(Some("1.34"), Some("1.35")).unwrap_err().to_string(),
+            "minCompatibilityVersion version 1.35 is not between [1.33, 1.34]"
+        );
     }
 }

@@ -25,6 +25,7 @@ static GREETING: Gate = Gate {
         stage: Stage::Alpha,
         default: false,
         locked: false,
+        min_compatibility: None,
     }],
     dependencies: &[],
 };

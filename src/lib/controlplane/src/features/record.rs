@@ -41,8 +41,7 @@ impl FeatureFacts {
         name: &str,
         stored: Option<&Document>,
     ) -> Self {
-        let version = gates.version();
-        let before = KubernetesVersion::new(version.major, version.minor.saturating_sub(1));
+        let before = gates.version().before();
         let mut facts = Self {
             name: name.to_owned(),
             gate: None,
@@ -61,7 +60,7 @@ impl FeatureFacts {
         };
         facts.gate = Some(GateFacts {
             name: state.gate.name,
-            stability: state.spec.stage.stability(),
+            stability: state.spec.stability(),
             default: state.spec.default,
             is_older: state.gate.at(before).is_some(),
         });

@@ -76,7 +76,7 @@ fn run_of(feature: &str) -> FeatureRun {
     const STRATEGY: &str = "OldestEmulationVersion";
     match feature {
         "FeatureAPI" => FeatureRun::Api,
-        "LogTrackingInterop" => FeatureRun::Stateless(None),
+        "LogTrackingInterop" | "MaxParallelImagePulls" => FeatureRun::Stateless(None),
         "OpenAPIV3" => FeatureRun::Stateless(Some("/openapi/v3")),
         "LogTracking" => {
             let annotations = json!({"trace.kubernetes.io/trace-id": "1"});
@@ -377,7 +377,13 @@ async fn f37_a_stateless_feature_is_switched_in_a_running_server() {
 }
 
 const fn spec(minor: u16, stage: Stage, default: bool) -> [GateSpec; 1] {
-    [GateSpec { since: KubernetesVersion::new(1, minor), stage, default, locked: false }]
+    [GateSpec {
+        since: KubernetesVersion::new(1, minor),
+        stage,
+        default,
+        locked: false,
+        min_compatibility: None,
+    }]
 }
 
 static API: Gate =
@@ -402,6 +408,7 @@ const fn descriptor(gate: &'static Gate, tasks: &'static [FeatureTask]) -> Descr
         setting: FeatureSetting::Local,
         tasks,
         answers: ANSWERS,
+        sources: &[],
     }
 }
 
@@ -458,5 +465,32 @@ async fn f04_a_default_that_changes_is_a_transition() {
         assert_eq!(feature["status"]["source"], "Default");
         assert_eq!(feature["status"]["version"], version.to_string());
     }
+    stopped(&server.plane).await;
+}
+
+/// A collection is empty when its finalizers have run, not when it was deleted.
+#[tokio::test]
+async fn an_object_that_waits_for_its_finalizers_holds_the_transition() {
+    const FEATURE: &str = "CoordinatedLeaderElection";
+    let FeatureRun::Stored(mut uses) = run_of(FEATURE) else { panic!("it stores") };
+    let candidate = uses.last_mut().unwrap();
+    candidate.object["metadata"]["finalizers"] = json!(["example.com/held"]);
+    let mut server = server();
+    restart_with(&mut server, NOW, FEATURE, true).await;
+    is_in_state(&server, FEATURE, "On").await;
+    candidate.create(&server).await;
+    restart_with(&mut server, NOW, FEATURE, false).await;
+    let why = "1 object uses it: leasecandidates.coordination.k8s.io/used in default; they are \
+               being deleted, and wait for their finalizers";
+    let is_held = |one: &Value| {
+        is_state("TurningOff")(one)
+            && condition(one, "Blocked") == ("True".to_owned(), why.to_owned())
+    };
+    wait_for(&server, &format!("{FEATURES}/{FEATURE}"), is_held).await;
+    let released = json!({"metadata": {"finalizers": null}});
+    let patched = merge_patch(&server, &candidate.url(), &released).await;
+    assert_eq!(patched.code, 200, "{}", patched.text());
+    is_in_state(&server, FEATURE, "Off").await;
+    assert!(!candidate.is_stored(&server).await);
     stopped(&server.plane).await;
 }

@@ -72,7 +72,11 @@ pub struct KubeletServer {
     config: ServerConfig,
     names: Vec<String>,
     metrics: Registry,
+    written: Option<GateMetrics>,
 }
+
+/// Appends the metrics of feature gates in the text format.
+type GateMetrics = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// The node as requests see it.
 pub(crate) struct ServedNode {
@@ -107,7 +111,14 @@ impl KubeletServer {
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let limits = ListenerLimits { connections: CONNECTIONS, ..ListenerLimits::default() };
         let listener = Server::bind(config.address, tls.clone(), limits.of_process())?;
-        Ok(Self { listener, tls, files, loaded, config, names, metrics })
+        Ok(Self { listener, tls, files, loaded, config, names, metrics, written: None })
+    }
+
+    /// Serves these metrics, too: those of feature gates.
+    #[must_use]
+    pub fn metrics(mut self, write: GateMetrics) -> Self {
+        self.written = Some(write);
+        self
     }
 
     /// The actual port if any free one was requested.
@@ -117,7 +128,7 @@ impl KubeletServer {
 
     /// Serves until dropped.
     pub(crate) async fn run(self, served: ServedNode) {
-        let Self { listener, tls, files, loaded, config, names, metrics } = self;
+        let Self { listener, tls, files, loaded, config, names, metrics, written } = self;
         let (_trigger, shutdown) = ShutdownTrigger::new();
         let ended = watch::channel(false);
         let client = served.client.clone();
@@ -132,6 +143,7 @@ impl KubeletServer {
             tunnels: Tunnels::new(ended.1),
             streams: Arc::new(Semaphore::new(STREAMS)),
             metrics,
+            written,
         };
         let is_own = files.serving.is_none();
         let follows_api = files.client_ca.is_none();
@@ -210,6 +222,7 @@ pub(crate) struct KubeletHandler {
     /// Permits for streams.
     streams: Arc<Semaphore>,
     metrics: Registry,
+    written: Option<GateMetrics>,
 }
 
 impl Handler for KubeletHandler {

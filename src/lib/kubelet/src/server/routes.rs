@@ -37,6 +37,9 @@ impl KubeletHandler {
             ["pods"] if is_get => Ok(typed("application/json", self.served.list())),
             ["metrics"] if is_get => {
                 let mut out = String::new();
+                if let Some(write) = &self.written {
+                    write(&mut out);
+                }
                 prometheus_client::encoding::text::encode(&mut out, &self.metrics)
                     .map_err(|_| ServerFailure::Failed("cannot write the metrics"))?;
                 Ok(typed("application/openmetrics-text; version=1.0.0; charset=utf-8", out))
