@@ -68,7 +68,9 @@ pub fn private_directory(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Checks that a file or directory belongs to us or root, and that other users have no access.
+/// Checks that a file or directory belongs to us or root, and that other users have no access. A
+/// group of ours may read what is root's: root chose it, as kubelets do for mounted Secrets
+/// (`fsGroup`), and Debian for the group `ssl-cert`.
 ///
 /// # Errors
 /// [`FileError`].
@@ -83,10 +85,23 @@ pub fn check_private(path: &Path) -> Result<(), FileError> {
         return Err(FileError::Foreign { path: path.to_owned(), owner });
     }
     let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    let others = if owner == 0 && metadata.is_file() && is_own_group(metadata.gid()) {
+        0o037
+    } else {
+        0o077
+    };
+    if mode & others != 0 {
         return Err(FileError::Open { path: path.to_owned(), mode });
     }
     Ok(())
+}
+
+/// Whether this process is a member, not being root, whose group many programs share.
+fn is_own_group(gid: u32) -> bool {
+    let groups = || rustix::process::getgroups().unwrap_or_default();
+    gid != 0
+        && (rustix::process::getegid().as_raw() == gid
+            || groups().iter().any(|group| group.as_raw() == gid))
 }
 
 /// Reads a file; `Ok(None)` if it does not exist.
@@ -239,6 +254,31 @@ mod tests {
         write(&path, b"two", FileMode::Public).unwrap();
         assert!(matches!(read_private(&path), Err(FileError::Open { mode: 0o644, .. })));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no leftovers");
+    }
+
+    /// As kubelets mount Secrets: root's, for a group of the process.
+    #[test]
+    fn a_group_of_the_process_may_read_what_is_roots() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        write(&path, b"key", FileMode::Private).unwrap();
+        let with = |group: Option<u32>, mode| {
+            std::os::unix::fs::chown(&path, Some(0), group).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            check_private(&path)
+        };
+        // Group 0, and one that this process is no member of.
+        assert!(matches!(with(Some(0), 0o640), Err(FileError::Open { .. })));
+        assert!(matches!(with(Some(65_532), 0o640), Err(FileError::Open { .. })));
+        let groups = rustix::process::getgroups().unwrap();
+        if let Some(own) = groups.iter().map(|group| group.as_raw()).find(|group| *group != 0) {
+            with(Some(own), 0o440).unwrap();
+            assert!(matches!(with(Some(own), 0o460), Err(FileError::Open { .. })));
+            assert!(matches!(with(Some(own), 0o444), Err(FileError::Open { .. })));
+        }
     }
 
     #[test]
