@@ -20,6 +20,7 @@ mod install;
 mod kubelet;
 mod migrate;
 mod notify;
+mod probe;
 mod process;
 mod progress;
 #[cfg(test)]
@@ -89,6 +90,8 @@ enum Role {
     Certs(certs::CertsFlags),
     /// Check an installation, and say what to do
     Doctor(Box<doctor::DoctorFlags>),
+    /// Ask a server of this machine whether it is ready
+    Probe(probe::ProbeFlags),
     /// Install this executable, with systemd units and the names of the components
     Install(install::InstallFlags),
     /// Make a directory with the executables that envtest starts: kube-apiserver and etcd
@@ -110,7 +113,7 @@ enum Role {
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "trace",
     "trace-webhook",
     "feature-admin",
@@ -119,6 +122,7 @@ const OTHERS: [&str; 15] = [
     "migrate",
     "certs",
     "doctor",
+    "probe",
     "install",
     "envtest-assets",
     "envtest-apiserver",
@@ -152,6 +156,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::Migrate(flags)) => migrate::run(&flags),
         Ok(Role::Certs(flags)) => certs::run(flags),
         Ok(Role::Doctor(flags)) => doctor::run(&flags),
+        Ok(Role::Probe(flags)) => probe::run(flags),
         Ok(Role::Install(flags)) => install::run(flags),
         Ok(Role::EnvtestAssets(flags)) => envtest::assets::run(&flags),
         Ok(Role::EnvtestApiserver(flags)) => envtest::apiserver::run(*flags, started),

@@ -28,6 +28,7 @@ fn reference() -> String {
         "migrate",
         "certs",
         "doctor",
+        "probe",
         "install",
         "envtest-assets",
         "envtest-apiserver",
