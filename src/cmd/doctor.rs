@@ -129,7 +129,7 @@ fn installation(flags: &DoctorFlags) -> Vec<Finding> {
         )),
     }
     for (name, command) in SETTINGS {
-        let path = flags.root.join("etc/ferrokube").join(name);
+        let path = layout.settings().join(name);
         match files::read_regular(&path) {
             Ok(None) => {}
             Ok(Some(text)) => {
@@ -153,11 +153,7 @@ fn settings(name: &str, command: &[&str], text: &str) -> Finding {
         Err(error) if error.use_stderr() => {
             let first = error.to_string();
             let first = first.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            Finding::wrong(
-                "settings",
-                format!("{name}: {first}"),
-                "correct FLAGS in /etc/ferrokube",
-            )
+            Finding::wrong("settings", format!("{name}: {first}"), "correct FLAGS in the file")
         }
         _ => Finding::fine(
             "settings",

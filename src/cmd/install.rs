@@ -3,13 +3,13 @@
 use super::server::report;
 use anyhow::Context;
 use clap::Args;
-use ferrokube_install::Installation;
-use std::path::PathBuf;
+use ferrokube_install::{Installation, contents};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(crate) struct InstallFlags {
-    /// Directory of bin and lib
+    /// Directory of bin, lib and, unless it is /usr/local or /usr, the settings
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
     /// Root directory to install below, for packages and images
@@ -23,21 +23,40 @@ pub(crate) struct InstallFlags {
     rollback: bool,
 }
 
-const NEXT: &str = "next: systemd-sysusers && systemctl daemon-reload && systemctl enable --now ferrokube.service
-or, in separate processes: ... && systemctl enable --now ferrokube-control-plane.target ferrokube-apiserver ferrokube-controller-manager";
-
 /// Installs, removes or goes back.
 pub(crate) fn run(flags: InstallFlags) -> anyhow::Result<ExitCode> {
     let layout = Installation { root: flags.root, prefix: flags.prefix };
+    let settings = layout.settings();
     if flags.uninstall {
         layout.uninstall()?;
-        report("removed; /etc/ferrokube, /var/lib/ferrokube and the user ferrokube are left");
+        let settings = settings.display();
+        report(&format!("removed; {settings}, /var/lib/ferrokube and the user ferrokube are left"));
     } else if flags.rollback {
         layout.roll_back()?;
         report("the earlier executable is back: restart its units");
     } else {
         layout.install(&std::env::current_exe().context("cannot find this executable")?)?;
-        report(NEXT);
+        report(&next(&layout));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do after an installation.
+fn next(layout: &Installation) -> String {
+    let prefix = layout.prefix.display();
+    if layout.root != Path::new("/") {
+        return format!("installed {prefix} in {}", layout.root.display());
+    }
+    let (users, units) = if contents::is_of_the_system(&layout.prefix) {
+        ("systemd-sysusers".to_owned(), "systemctl daemon-reload".to_owned())
+    } else {
+        (
+            format!("systemd-sysusers {prefix}/lib/sysusers.d/ferrokube.conf"),
+            format!("systemctl link {prefix}/lib/systemd/system/ferrokube*"),
+        )
+    };
+    format!(
+        "next: {users} && {units} && systemctl enable --now ferrokube.service
+or, in separate processes: ... && systemctl enable --now ferrokube-control-plane.target ferrokube-apiserver ferrokube-controller-manager"
+    )
 }

@@ -283,7 +283,7 @@ fn systemd_reads_the_units() {
     let Ok(verified) =
         Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output()
     else {
-        return;
+        return missing_systemd();
     };
     let text = String::from_utf8_lossy(&verified.stderr);
     let wrong: Vec<&str> = text
@@ -293,6 +293,64 @@ fn systemd_reads_the_units() {
         .filter(|line| !line.contains("is not executable"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Exposure that systemd sees, of 100: the kubelet is root.
+#[test]
+fn systemd_rates_the_units_as_safe() {
+    let machine = InstalledRoot::new();
+    for (name, exposure) in [
+        ("ferrokube.service", 15),
+        ("ferrokube-apiserver.service", 15),
+        ("ferrokube-controller-manager.service", 15),
+        ("ferrokube-check-upgrade.service", 15),
+        ("ferrokube-kubelet.service", 31),
+    ] {
+        let unit = machine.path(UNITS).join(name);
+        let mut analyze = Command::new("systemd-analyze");
+        analyze.args(["security", "--offline=true", "--no-pager"]).arg(&unit);
+        let Ok(rated) = analyze.arg(format!("--threshold={exposure}")).output() else {
+            return missing_systemd();
+        };
+        let text = String::from_utf8_lossy(&rated.stdout);
+        let rating = text.lines().last().unwrap_or_default();
+        assert!(rated.status.success(), "{name}: {rating}");
+        assert!(rating.contains("exposure level"), "{name}: {rating}");
+    }
+}
+
+/// With `FERROKUBE_MUST_SYSTEMD` a failure.
+fn missing_systemd() {
+    assert!(std::env::var_os("FERROKUBE_MUST_SYSTEMD").is_none(), "no systemd-analyze");
+    eprintln!("skipped: no systemd-analyze");
+}
+
+/// Below a prefix of its own, without root's directories: everything is there.
+#[test]
+fn a_prefix_of_its_own_has_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("tried");
+    let run = |flags: &[&str]| {
+        let mut command = Command::new(FERROKUBE);
+        let output =
+            command.args(["install", "--prefix"]).arg(&prefix).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let next = run(&[]);
+    let units = prefix.join("lib/systemd/system");
+    assert!(next.contains(&format!("systemctl link {}/ferrokube*", units.display())), "{next}");
+    let unit = Unit(fs::read_to_string(units.join("ferrokube-apiserver.service")).unwrap());
+    let executable = unit.value("ExecStart").split(' ').next().unwrap().to_owned();
+    assert_eq!(Path::new(&executable), prefix.join("bin/kube-apiserver"));
+    assert!(Command::new(&executable).arg("--help").output().unwrap().status.success());
+    let settings = unit.value("EnvironmentFile").trim_start_matches('-').to_owned();
+    assert!(Path::new(&settings).starts_with(&prefix), "{settings}");
+    fs::write(&settings, "FLAGS=--secure-port=7443\n").unwrap();
+    run(&[]);
+    run(&["--uninstall"]);
+    assert!(!Path::new(&executable).exists() && !units.join("ferrokube.service").exists());
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
 }
 
 fn units_in(machine: &InstalledRoot) -> String {

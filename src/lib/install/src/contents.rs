@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 pub const LINKS: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kubelet", "feature-admin", "kubectl-features"];
 
-/// The prefix in the files of this repository.
+/// The prefix in the files of this repository, and the settings there.
 const WRITTEN_PREFIX: &str = "/usr/local";
+const WRITTEN_SETTINGS: &str = "/etc/ferrokube";
 
 /// A file.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
-    /// `PREFIX/...`, or an absolute path.
+    /// Below the prefix; of settings, below [`settings`].
     pub path: &'static str,
     /// As in this repository, for the prefix `/usr/local`.
     pub text: &'static str,
@@ -23,7 +24,7 @@ pub struct Content {
 macro_rules! unit {
     ($name:literal) => {
         Content {
-            path: concat!("PREFIX/lib/systemd/system/", $name),
+            path: concat!("lib/systemd/system/", $name),
             text: include_str!(concat!("../../../../deploy/systemd/", $name)),
             is_configuration: false,
         }
@@ -33,7 +34,7 @@ macro_rules! unit {
 macro_rules! settings {
     ($name:literal) => {
         Content {
-            path: concat!("/etc/ferrokube/", $name),
+            path: $name,
             text: include_str!(concat!("../../../../deploy/systemd/", $name)),
             is_configuration: true,
         }
@@ -55,28 +56,35 @@ pub const ALL: &[Content] = &[
     settings!("kubelet.env"),
     settings!("check-upgrade.env"),
     Content {
-        path: "PREFIX/lib/sysusers.d/ferrokube.conf",
+        path: "lib/sysusers.d/ferrokube.conf",
         text: include_str!("../../../../deploy/systemd/sysusers.conf"),
         is_configuration: false,
     },
     Content {
-        path: "PREFIX/share/doc/ferrokube/deploy.md",
-        text: include_str!("../../../../docs/deploy.md"),
+        path: "share/doc/ferrokube/install.md",
+        text: include_str!("../../../../docs/install.md"),
         is_configuration: false,
     },
 ];
 
-/// With the prefix instead of the one that it was written for.
-pub fn text(content: &Content, prefix: &Path) -> String {
-    content.text.replace(WRITTEN_PREFIX, &prefix.display().to_string())
+/// Whether systemd looks below a prefix by itself; others are self-contained.
+pub fn is_of_the_system(prefix: &Path) -> bool {
+    prefix == Path::new(WRITTEN_PREFIX) || prefix == Path::new("/usr")
 }
 
-/// The path of a file. Regardless of the prefix, systemd reads only `/usr/local`, `/usr` and
-/// `/etc`.
-pub(crate) fn place(prefix: &Path, rest: &str) -> PathBuf {
-    let is_read = prefix == Path::new("/usr/local") || prefix == Path::new("/usr");
-    match rest.strip_prefix("lib/") {
-        Some(below) if !is_read => Path::new("/etc").join(below),
-        _ => prefix.join(rest),
+/// Directory of the settings: the machine's, or the prefix's own.
+pub fn settings(prefix: &Path) -> PathBuf {
+    if is_of_the_system(prefix) {
+        WRITTEN_SETTINGS.into()
+    } else {
+        prefix.join(WRITTEN_SETTINGS.trim_start_matches('/'))
     }
+}
+
+/// With the prefix, and its settings, instead of those that it was written for.
+pub fn text(content: &Content, prefix: &Path) -> String {
+    content
+        .text
+        .replace(WRITTEN_SETTINGS, &settings(prefix).display().to_string())
+        .replace(WRITTEN_PREFIX, &prefix.display().to_string())
 }

@@ -50,8 +50,8 @@ pub enum InstallError {
 }
 
 impl Installation {
-    /// Installs, or upgrades: running processes keep the executable that they started with. Files
-    /// in `/etc/ferrokube` are not changed.
+    /// Installs, or upgrades: running processes keep the executable that they started with.
+    /// Existing settings are not changed.
     ///
     /// # Errors
     /// [`InstallError`].
@@ -174,6 +174,11 @@ impl Installation {
         copy(binary, target)
     }
 
+    /// Directory of the settings of the units.
+    pub fn settings(&self) -> PathBuf {
+        self.in_root(&contents::settings(&self.prefix))
+    }
+
     fn previous(&self) -> PathBuf {
         self.path("lib/ferrokube/ferrokube.previous")
     }
@@ -184,9 +189,10 @@ impl Installation {
     }
 
     fn of(&self, content: &Content) -> PathBuf {
-        match content.path.strip_prefix("PREFIX/") {
-            Some(rest) => self.in_root(&contents::place(&self.prefix, rest)),
-            None => self.in_root(Path::new(content.path)),
+        if content.is_configuration {
+            self.settings().join(content.path)
+        } else {
+            self.path(content.path)
         }
     }
 
@@ -333,10 +339,15 @@ mod tests {
         let (layout, binary) = layout(directory.path());
         let other = Installation { prefix: "/opt/ferrokube".into(), ..layout };
         other.install(&binary).unwrap();
-        // Where systemd looks whatever the prefix is.
-        let unit = other.root.join("etc/systemd/system/ferrokube.service");
+        let below = files(&other.root);
+        assert!(below.iter().all(|file| file.starts_with("opt/ferrokube/")), "{below:?}");
+        let unit = other.root.join("opt/ferrokube/lib/systemd/system/ferrokube.service");
         let text = fs::read_to_string(unit).unwrap();
         assert!(text.contains("ExecStart=/opt/ferrokube/bin/ferrokube all-in-one "), "{text}");
-        assert!(!text.contains("/usr/local"), "{text}");
+        assert!(text.contains("=-/opt/ferrokube/etc/ferrokube/all-in-one.env\n"), "{text}");
+        assert!(!text.contains("/usr/local") && !text.contains("=-/etc"), "{text}");
+        other.uninstall().unwrap();
+        let left = files(&other.root);
+        assert!(left.iter().all(|file| file.contains("/etc/ferrokube/")), "{left:?}");
     }
 }
