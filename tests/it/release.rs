@@ -2,11 +2,13 @@
 //! same bytes.
 
 use crate::FERROKUBE;
+use ferrokube_testkit::newest_kubectl;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/release");
 
@@ -43,9 +45,21 @@ fn a_release_is_whole_and_repeatable() {
     let name = tarball.file_name().unwrap().to_str().unwrap().trim_end_matches(".tar.gz");
     let unpacked = scratch.path().join(name);
     assert!(run(Command::new(unpacked.join("ferrokube")).arg("version")).starts_with("ferrokube "));
-    for file in ["LICENSE", "README.md", "docs/deploy.md", "deploy/systemd/ferrokube.service"] {
+    for file in ["LICENSE", "README.md", "docs/install.md", "deploy/systemd/ferrokube.service"] {
         assert!(unpacked.join(file).is_file(), "{file}");
     }
+    // What the README says to do with it.
+    let data_dir = scratch.path().join("data");
+    let mut command = Command::new(unpacked.join("ferrokube"));
+    command.arg("all-in-one").arg("--data-dir").arg(&data_dir).arg("--secure-port=0");
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let kubeconfig = data_dir.join("admin.kubeconfig");
+    let ran = newest_kubectl().run(&kubeconfig, &["get", "namespace", "default", "-o", "name"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(line.starts_with("ready in ") && ran.stdout.contains("namespace/default"), "{ran:?}");
     let page = fs::read_to_string(unpacked.join("man/man1/ferrokube-all-in-one.1")).unwrap();
     assert!(page.contains("\\-\\-secure\\-port"), "{page}");
     let mut install = Command::new(unpacked.join("ferrokube"));
