@@ -210,9 +210,8 @@ pub(crate) struct ServerFlags {
     /// api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
-    /// Where the services of aggregated APIs and webhooks are, as this server has no Service
-    /// objects; without a port all of the service's ports are there. An APIService can name no
-    /// other address
+    /// Where services of aggregated APIs and webhooks are; without a port all of the service's
+    /// ports are there. They can name no others, unless the profile has Service objects
     #[arg(long, value_name = "NAME.NAMESPACE[:PORT]=IP:PORT,...", value_delimiter = ',')]
     pub(crate) service_address: Vec<ServiceAddress>,
     /// The state is of a test: it outlives the process, but need not outlive the machine, and there

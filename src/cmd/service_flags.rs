@@ -1,13 +1,14 @@
-//! Flags of the Service `default/kubernetes`, with kube-apiserver's names.
+//! Flags of Services, above all of `default/kubernetes`, with kube-apiserver's names.
 
 use clap::Args;
 use ferrokube_cluster::{KubernetesService, first_service_address};
+use ferrokube_controlplane::aggregator::ServiceRouting;
 use ferrokube_pki::main_addresses;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Service and endpoints by which clients in the cluster find API servers.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Service of the API servers (profile kubernetes)")]
+#[command(next_help_heading = "Services (profile kubernetes)")]
 pub(crate) struct ServiceFlags {
     /// How the endpoints of the Service kubernetes are maintained: lease: each server adds its own; none: not at all
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "none"])]
@@ -20,6 +21,10 @@ pub(crate) struct ServiceFlags {
     /// are allocated
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', default_value = "10.0.0.0/24", value_parser = service_range)]
     service_cluster_ip_range: Vec<IpAddr>,
+    /// Call webhooks and aggregated APIs at the endpoints of their Services; false: at their
+    /// cluster IPs, which must lead somewhere from here
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    enable_aggregator_routing: bool,
 }
 
 fn service_range(text: &str) -> Result<IpAddr, String> {
@@ -30,6 +35,14 @@ impl ServiceFlags {
     fn service_address(&self) -> IpAddr {
         let first = self.service_cluster_ip_range.first();
         first.copied().unwrap_or(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))
+    }
+
+    /// How Services are reached.
+    pub(crate) fn routing(&self) -> ServiceRouting {
+        match self.enable_aggregator_routing {
+            true => ServiceRouting::Endpoints,
+            false => ServiceRouting::ClusterIp,
+        }
     }
 
     /// Addresses for the serving certificate.

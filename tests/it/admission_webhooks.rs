@@ -1,6 +1,7 @@
 //! Admission and conversion webhooks over HTTPS: what they decide, and what faulty ones cannot do.
 
 mod server;
+mod services;
 
 use crate::FERROKUBE;
 use crate::objects::config_map;

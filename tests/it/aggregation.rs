@@ -9,6 +9,7 @@ use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::fs;
+use std::net::Ipv4Addr;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -276,6 +277,57 @@ async fn fault_26_an_unavailable_server_keeps_nothing_else_from_being_deleted() 
         if namespace.status == 404 { Ok(()) } else { Err(namespace.text) }
     })
     .await;
+}
+
+/// With profile kubernetes, services are objects, and found at their endpoints.
+#[tokio::test]
+async fn an_aggregated_server_is_found_at_the_endpoints_of_its_service() {
+    let found = ferrokube_pki::main_addresses(Ipv4Addr::UNSPECIFIED.into());
+    let address = found.first().expect("a machine with an address besides 127.0.0.1");
+    let launch = Launch::new(FERROKUBE).role("apiserver").flag("--profile=kubernetes");
+    let front = launch.start().unwrap();
+    let proxy_ca = front.data_dir().join("pki/front-proxy-ca.crt");
+    let back = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--storage=memory")
+        .flag("--tls-san=widgets.backs.svc")
+        .flag(format!("--bind-address={address}"))
+        .flag(format!("--requestheader-client-ca-file={}", proxy_ca.display()))
+        .start()
+        .unwrap();
+    let client = front.admin().unwrap();
+    define_widgets(&back.admin().unwrap()).await;
+    let create = async |path: &str, object: Value| {
+        let made = client.post(path, &object).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text);
+    };
+    create(SERVICES, service(&back)).await;
+    wait_for_reason(&client, "ServiceNotFound").await;
+    create("/api/v1/namespaces", json!({"metadata": {"name": "backs"}})).await;
+    let object = |port: u16| json!({"metadata": {"name": "widgets"}, "spec": {"ports": [{"name": "tls", "port": port}]}});
+    let services = "/api/v1/namespaces/backs/services";
+    create(services, object(444)).await;
+    wait_for_reason(&client, "ServicePortError").await;
+    let ports = json!({"spec": {"ports": [{"name": "tls", "port": 443}]}});
+    let moved = client.merge(&format!("{services}/widgets"), &ports).await.unwrap();
+    assert_eq!(moved.status, 200, "{}", moved.text);
+    wait_for_reason(&client, "EndpointsNotFound").await;
+    let port: u16 = back.url().rsplit(':').next().unwrap().parse().unwrap();
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/backs/endpointslices";
+    let slice = json!({
+        "metadata": {"name": "widgets-1", "labels": {"kubernetes.io/service-name": "widgets"}},
+        "addressType": "IPv4", "ports": [{"name": "tls", "port": port}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": false}}],
+    });
+    create(slices, slice).await;
+    wait_for_reason(&client, "MissingEndpoints").await;
+    let ready = json!({"endpoints": [{"addresses": [address], "conditions": {"ready": true}}]});
+    let moved = client.merge(&format!("{slices}/widgets-1"), &ready).await.unwrap();
+    assert_eq!(moved.status, 200, "{}", moved.text);
+    wait_for_reason(&client, "Passed").await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    create(WIDGETS, widget).await;
 }
 
 #[tokio::test]

@@ -54,7 +54,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("webhook", &["apimachinery", "trace", "pki", "flow"]),
     (
         "aggregator",
-        &["apimachinery", "trace", "serve", "resource", "registry", "flow", "relay", "webhook"],
+        &[
+            "apimachinery",
+            "trace",
+            "storage",
+            "serve",
+            "resource",
+            "registry",
+            "flow",
+            "relay",
+            "webhook",
+        ],
     ),
     (
         "apiextensions",

@@ -46,6 +46,7 @@ pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
         .aggregation(aggregation(setup))
         .kubelets(kubelets(setup))
         .services(flags.service_address.iter().cloned())
+        .service_routing(flags.service.routing())
         .webhooks(WebhookConfig {
             mutating: Arc::clone(&setup.inputs.admission.mutating),
             validating: Arc::clone(&setup.inputs.admission.validating),

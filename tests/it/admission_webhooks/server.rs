@@ -7,6 +7,7 @@ use ferrokube_testkit::Client;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +44,15 @@ impl ReviewServer {
 
     /// A server that requires client certificates of this CA (PEM).
     pub(super) async fn with_clients(ca: Option<&str>) -> Self {
+        Self::listen(Ipv4Addr::LOCALHOST.into(), ca).await
+    }
+
+    /// A server at an address of this machine.
+    pub(super) async fn at(address: IpAddr) -> Self {
+        Self::listen(address, None).await
+    }
+
+    async fn listen(address: IpAddr, ca: Option<&str>) -> Self {
         let names = ["localhost", "127.0.0.1", "reviews.hooks.svc"].map(str::to_owned);
         let pair = pki::self_signed(&names).unwrap();
         let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes());
@@ -64,7 +74,7 @@ impl ReviewServer {
         };
         let config = config.with_single_cert(chain, key).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
         let (seen, admin) = (Arc::clone(&received), Arc::new(OnceLock::new()));

@@ -2,11 +2,11 @@
 
 use crate::backend::FetchError;
 use crate::discovery::{self, Collected};
-use crate::resolve::NO_PORT;
 use crate::service::{Available, RemoteService};
 use crate::{Aggregator, Backend, status};
 use bytes::Bytes;
 use ferrokube_registry::Local;
+use ferrokube_webhook::ServiceError;
 use http::StatusCode;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -116,14 +116,25 @@ async fn check(backend: &Backend) -> Result<Bytes, Available> {
     }
 }
 
-/// The conditions for services that do not exist.
-fn without_service(backend: &Backend, why: &str) -> Available {
+/// The conditions for services that have no address.
+fn without_service(backend: &Backend, why: &ServiceError) -> Available {
     let RemoteService { namespace, name, port, .. } = backend.service();
     let service = format!("service/{name} in {namespace:?}");
-    if why.starts_with(NO_PORT) {
-        let message = format!("{service} is not listening on port {port}");
-        Available::new("False", "ServicePortError", message)
-    } else {
-        Available::new("False", "ServiceNotFound", format!("{service} is not present"))
-    }
+    let (reason, message) = match why {
+        ServiceError::NotFound(_) => ("ServiceNotFound", format!("{service} is not present")),
+        ServiceError::NoPort { .. } => {
+            ("ServicePortError", format!("{service} is not listening on port {port}"))
+        }
+        ServiceError::NoEndpoints(_) => {
+            ("EndpointsNotFound", format!("cannot find endpoints for {service}"))
+        }
+        ServiceError::NotReady { port_name, .. } => (
+            "MissingEndpoints",
+            format!("endpoints for {service} have no addresses with port name {port_name:?}"),
+        ),
+        ServiceError::Unroutable(why) => {
+            ("FailedDiscoveryCheck", format!("failing or missing response: {why}"))
+        }
+    };
+    Available::new("False", reason, message)
 }

@@ -12,6 +12,7 @@ use ferrokube_relay::{
 };
 use ferrokube_serve::{Body, Response};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, inject};
+use ferrokube_webhook::ServiceError;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
@@ -87,8 +88,8 @@ pub struct Backend {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
     /// The service has no address.
-    #[error("{0}")]
-    Service(String),
+    #[error(transparent)]
+    Service(ServiceError),
     #[error("{0}")]
     Failed(String),
 }

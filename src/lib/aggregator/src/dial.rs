@@ -2,7 +2,7 @@
 
 use crate::service::RemoteService;
 use crate::tls::{self, ProxyIdentity};
-use ferrokube_webhook::{CertificateFaults, ServiceResolver};
+use ferrokube_webhook::{CertificateFaults, ServiceError, ServiceResolver};
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -25,9 +25,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// reveal the server's network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DialError {
-    /// The service has no address, with kube-apiserver's message.
-    #[error("{0}")]
-    Service(String),
+    /// The service has no address.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     #[error("{0}")]
     Setup(String),
     #[error("it could not be reached")]
@@ -67,9 +67,7 @@ impl Dialer {
     pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
         let DialTarget { service, resolver, tls, certificates } = &*self.0;
         // kube-apiserver looks for the service first.
-        let addresses = resolver
-            .resolve(&service.namespace, &service.name, service.port)
-            .map_err(DialError::Service)?;
+        let addresses = resolver.resolve(&service.namespace, &service.name, service.port)?;
         let (connector, name) = tls.as_ref().map_err(|why| DialError::Setup(why.clone()))?;
         let mut last = DialError::Unreachable;
         for address in addresses {

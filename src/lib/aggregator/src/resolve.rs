@@ -4,13 +4,10 @@
 //! nothing is left to be resolved to something else (fault 47).
 
 pub use ferrokube_relay::is_allowed;
-use ferrokube_webhook::ServiceResolver;
+use ferrokube_webhook::{ServiceError, ServiceResolver};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
-
-/// First words of the error for a service without the port.
-pub(crate) const NO_PORT: &str = "no service port";
 
 /// One entry of the operator's list: `NAME.NAMESPACE[:PORT]=IP:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,19 +59,29 @@ impl ListedServices {
         }
         Self { services }
     }
+
+    /// Whether the service has an entry, for whatever port.
+    pub(crate) fn has(&self, namespace: &str, name: &str) -> bool {
+        self.services.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
 }
 
 impl ServiceResolver for ListedServices {
-    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    fn resolve(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, ServiceError> {
         let entries = self
             .services
             .get(&(namespace.to_owned(), name.to_owned()))
-            .ok_or_else(|| format!("service {name:?} not found"))?;
+            .ok_or_else(|| ServiceError::NotFound(name.to_owned()))?;
         entries
             .iter()
             .find(|entry| entry.port.is_none_or(|listed| listed == port))
             .map(|entry| vec![entry.address])
-            .ok_or_else(|| format!("{NO_PORT} {port} found for service {name:?}"))
+            .ok_or_else(|| ServiceError::NoPort { service: name.to_owned(), port })
     }
 }
 
@@ -90,9 +97,10 @@ mod tests {
         ]);
         let find = |name, port| listed.resolve("ns", name, port);
         assert_eq!(find("a", 443), Ok(vec!["127.0.0.1:1".parse().unwrap()]));
-        assert_eq!(find("a", 444), Err("no service port 444 found for service \"a\"".to_owned()));
+        let text = |name, port| find(name, port).map_err(|error| error.to_string());
+        assert_eq!(text("a", 444), Err("no service port 444 found for service \"a\"".to_owned()));
         assert_eq!(find("b", 9), Ok(vec!["[::1]:2".parse().unwrap()]));
-        assert_eq!(find("c", 9), Err("service \"c\" not found".to_owned()));
+        assert_eq!(text("c", 9), Err("service \"c\" not found".to_owned()));
     }
 
     #[test]

@@ -168,7 +168,7 @@ mod tests {
     use ferrokube_apimachinery::user::UserInfo;
     use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
     use ferrokube_flow::{self as flow, Class, Flow, Limits};
-    use ferrokube_webhook::{NoServices, ServiceResolver};
+    use ferrokube_webhook::{NoServices, ServiceError, ServiceResolver};
     use futures::FutureExt;
     use std::net::SocketAddr;
     use std::sync::Arc;
@@ -193,8 +193,9 @@ mod tests {
             namespace: &str,
             name: &str,
             port: u16,
-        ) -> Result<Vec<SocketAddr>, String> {
-            Err(format!("{name} in {namespace} at {port} was looked up"))
+        ) -> Result<Vec<SocketAddr>, ServiceError> {
+            let found = format!("{name} in {namespace} at {port} was looked up");
+            Err(ServiceError::Unroutable(found))
         }
     }
 

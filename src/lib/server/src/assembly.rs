@@ -22,7 +22,7 @@ use ferrokube_auth::{
     AnonymousLock, Authenticator, Authorizer, MastersOnly, Rbac, Union, review, system_clock,
 };
 use ferrokube_controlplane::aggregator::{
-    Aggregator, ListedServices, ProxyIdentity, ServiceResolver,
+    Aggregator, ListedServices, ProxyIdentity, ServiceResolver, StoredServices,
 };
 use ferrokube_controlplane::connect::{ConnectSettings, Connections, KubeletTrust};
 use ferrokube_controlplane::{
@@ -308,8 +308,7 @@ pub(crate) fn assemble(
         authorizer: Arc::clone(&authorizer),
     };
     install_handlers(std::mem::take(&mut builder.handlers), &context, &served)?;
-    let listed = ListedServices::new(std::mem::take(&mut builder.services));
-    let services: Arc<dyn ServiceResolver> = Arc::new(listed);
+    let services = services(&mut builder, &context);
     let credentials = builder.webhooks.clone();
     let inputs = StepInputs::new(context.clone(), rbac, Arc::clone(&services), credentials);
     let certificates = inputs.certificates.clone();
@@ -367,6 +366,16 @@ pub(crate) fn assemble(
     let policy_status = PolicyStatus::new(api.registry(), builder.has_controllers);
     let certificates = front_proxy.into_iter().chain(kubelet_client).collect();
     Ok(Assembled { api, audit, tokens, certificates, static_tokens, policy_status, expiry, steps })
+}
+
+/// Finds the services of webhooks and aggregated APIs.
+fn services(builder: &mut ControlPlaneBuilder, context: &ServerContext) -> Arc<dyn ServiceResolver> {
+    let listed = ListedServices::new(std::mem::take(&mut builder.services));
+    if !serves(&context.catalog, "", "services") {
+        return Arc::new(listed);
+    }
+    let (store, catalog) = (context.store.clone(), Arc::clone(&context.catalog));
+    Arc::new(StoredServices::new(store, catalog, listed, builder.service_routing))
 }
 
 /// Connections to kubelets, pods and services.

@@ -16,7 +16,7 @@ use ferrokube_admission::{AdmissionStep, RemoteStep};
 use ferrokube_auth::audit::AuditConfig;
 use ferrokube_auth::authenticate::TokenAuthenticator;
 use ferrokube_auth::{Authenticator, Authorizer};
-use ferrokube_controlplane::aggregator::ServiceAddress;
+use ferrokube_controlplane::aggregator::{ServiceAddress, ServiceRouting};
 use ferrokube_controlplane::{
     ApiServer, BootstrapStep, FeatureFunction, Limits, Observer, Route, SeamObserver,
 };
@@ -114,6 +114,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) kubelets: KubeletAccessConfig,
     pub(crate) webhooks: WebhookConfig,
     pub(crate) services: Vec<ServiceAddress>,
+    pub(crate) service_routing: ServiceRouting,
     pub(crate) has_controllers: bool,
     pub(crate) installers: Vec<InstallHandlers>,
     pub(crate) gates: Gates,
@@ -192,10 +193,18 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Addresses of the services that webhooks and aggregated APIs name; they can name no others.
+    /// Addresses of services that webhooks and aggregated APIs name. Other services are found by
+    /// their objects, if those are served, else not at all.
     #[must_use]
     pub fn services(mut self, addresses: impl IntoIterator<Item = ServiceAddress>) -> Self {
         self.services.extend(addresses);
+        self
+    }
+
+    /// How services that are objects are reached; default: at their endpoints.
+    #[must_use]
+    pub fn service_routing(mut self, routing: ServiceRouting) -> Self {
+        self.service_routing = routing;
         self
     }
 
@@ -567,6 +576,7 @@ impl ControlPlane {
             kubelets: KubeletAccessConfig::default(),
             webhooks: WebhookConfig::default(),
             services: Vec::new(),
+            service_routing: ServiceRouting::default(),
             has_controllers: false,
             installers: Vec::new(),
             gates: Gates::default(),

@@ -128,10 +128,6 @@ impl Webhook {
     ) -> Result<Vec<u8>, CallError> {
         let _permit =
             unless_called_back(away, self.calls.acquire()).await?.map_err(|_| CallFault::Broken)?;
-        if let Some(service) = &self.address.service {
-            // A missing service is named; other failures to connect are not explained.
-            service.addresses().map_err(CallFault::Service)?;
-        }
         let mut request = self
             .client()?
             .post(self.url(&call))

@@ -1,5 +1,6 @@
 //! Why a call failed, as clients may know it.
 
+use crate::service::ServiceError;
 use std::fmt;
 
 /// The class of a failed call. Its causes (addresses, system errors, certificates, contents of the
@@ -39,13 +40,17 @@ impl fmt::Display for CallFault {
 impl From<&reqwest::Error> for CallFault {
     /// The class; the causes are logged.
     fn from(error: &reqwest::Error) -> Self {
-        let fault = match (error.is_timeout(), error.is_connect()) {
+        let mut fault = match (error.is_timeout(), error.is_connect()) {
             (true, _) => Self::Timeout,
             (_, true) => Self::Unreachable,
             _ => Self::Broken,
         };
         let (mut causes, mut cause) = (Vec::new(), std::error::Error::source(error));
         while let Some(inner) = cause {
+            if let Some(service) = inner.downcast_ref::<ServiceError>() {
+                // A service is what the configuration names.
+                fault = Self::Service(service.to_string());
+            }
             causes.push(inner.to_string());
             cause = inner.source();
         }

@@ -5,13 +5,48 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Why a service has no addresses, with kube-apiserver's message for clients.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// It does not exist.
+    #[error("service {0:?} not found")]
+    NotFound(String),
+    /// It has no such port.
+    #[error("no service port {port} found for service {service:?}")]
+    NoPort {
+        /// Name of the service.
+        service: String,
+        /// Port that was named.
+        port: u16,
+    },
+    /// It has no EndpointSlices and no Endpoints.
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+    /// None of its endpoints is ready and has the port.
+    #[error("no endpoints available for service {service:?}")]
+    NotReady {
+        /// Name of the service.
+        service: String,
+        /// Name of its port.
+        port_name: String,
+    },
+    /// It cannot be connected to.
+    #[error("{0}")]
+    Unroutable(String),
+}
+
 /// Finds the addresses of a service.
 pub trait ServiceResolver: Send + Sync + Debug {
-    /// Addresses of a service's port, with ports. Called for every new connection.
+    /// Addresses of a service's port, with ports; not empty. Called for every new connection.
     ///
     /// # Errors
-    /// Why there are none: kube-apiserver's message for clients.
-    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
+    /// [`ServiceError`].
+    fn resolve(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, ServiceError>;
 }
 
 /// For servers without services.
@@ -19,8 +54,13 @@ pub trait ServiceResolver: Send + Sync + Debug {
 pub struct NoServices;
 
 impl ServiceResolver for NoServices {
-    fn resolve(&self, _namespace: &str, name: &str, _port: u16) -> Result<Vec<SocketAddr>, String> {
-        Err(format!("service {name:?} not found"))
+    fn resolve(
+        &self,
+        _namespace: &str,
+        name: &str,
+        _port: u16,
+    ) -> Result<Vec<SocketAddr>, ServiceError> {
+        Err(ServiceError::NotFound(name.to_owned()))
     }
 }
 
@@ -33,15 +73,9 @@ pub(crate) struct ServiceTarget {
     pub(crate) services: Arc<dyn ServiceResolver>,
 }
 
-impl ServiceTarget {
-    pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        self.services.resolve(&self.namespace, &self.name, self.port)
-    }
-}
-
 impl Resolve for ServiceTarget {
     fn resolve(&self, _name: Name) -> Resolving {
-        let found = self.addresses();
+        let found = self.services.resolve(&self.namespace, &self.name, self.port);
         Box::pin(std::future::ready(match found {
             Ok(addresses) => Ok(Box::new(addresses.into_iter()) as Addrs),
             Err(why) => Err(why.into()),

@@ -1,0 +1,225 @@
+//! Where services are: Service objects and their endpoints, for servers that serve them.
+//!
+//! Read from the published state whenever a connection is made, so that nothing is kept that could
+//! be outdated. Addresses are what users of the API wrote: those of this machine's loopback
+//! interface, of links and of groups are never connected to (fault 47), nor are names resolved.
+
+use crate::resolve::ListedServices;
+use ferrokube_apimachinery::document::{Array, Document, Value};
+use ferrokube_apimachinery::json::{Layout, forms};
+use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
+use ferrokube_registry::{Catalog, Served, view};
+use ferrokube_relay::is_global;
+use ferrokube_storage::{Prefix, Store};
+use ferrokube_webhook::{ServiceError, ServiceResolver};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Addresses of a service that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// Label of an EndpointSlice.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// How a service is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceRouting {
+    /// At its ready endpoints, in turn: needs no proxy of services on this machine.
+    #[default]
+    Endpoints,
+    /// At its cluster IP.
+    ClusterIp,
+}
+
+/// The services of the store; those of the operator's list take precedence.
+pub struct StoredServices {
+    store: Store,
+    catalog: Arc<Catalog>,
+    listed: ListedServices,
+    routing: ServiceRouting,
+    /// Spreads connections over endpoints.
+    next: AtomicUsize,
+}
+
+/// A port of endpoints: its name is that of the service's port.
+struct EndpointPort<'a>(&'a str);
+
+impl StoredServices {
+    /// Over the objects in the store.
+    pub fn new(
+        store: Store,
+        catalog: Arc<Catalog>,
+        listed: ListedServices,
+        routing: ServiceRouting,
+    ) -> Self {
+        Self { store, catalog, listed, routing, next: AtomicUsize::new(0) }
+    }
+
+    fn prefix(&self, group: &str, plural: &str) -> Option<(Served, Prefix)> {
+        let served = self.catalog.find(group, "v1", plural)?;
+        let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
+        Some((served, prefix))
+    }
+
+    /// An object of the core group.
+    fn object(&self, plural: &str, namespace: &str, name: &str) -> Option<Document> {
+        let (served, prefix) = self.prefix("", plural)?;
+        let entry = self.store.get(&prefix.key(Some(namespace), name).ok()?)?;
+        Some(view(&entry, &served))
+    }
+
+    /// The EndpointSlices of a service.
+    fn slices(&self, namespace: &str, name: &str) -> Vec<Document> {
+        let Some((served, prefix)) = self.prefix("discovery.k8s.io", "endpointslices") else {
+            return Vec::new();
+        };
+        // The name is that of a service.
+        let Ok(wanted) = LabelSelector::parse(&format!("{SERVICE_NAME}={name}")) else {
+            return Vec::new();
+        };
+        let wanted = CompiledLabels::new(&wanted);
+        let snapshot = self.store.snapshot(&prefix);
+        let entries = snapshot.range(Some(namespace), None).filter(|entry| {
+            let layout = Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at);
+            wanted.matches(forms::labels(&entry.bytes, &layout)).0
+        });
+        entries.map(|entry| view(entry, &served)).collect()
+    }
+
+    /// Addresses of the ready endpoints; `None` without objects that could have any. Those of
+    /// Endpoints count where the Service has no EndpointSlices.
+    fn endpoints(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &EndpointPort<'_>,
+    ) -> Option<Vec<SocketAddr>> {
+        let slices = self.slices(namespace, name);
+        if !slices.is_empty() {
+            return Some(slices.iter().flat_map(|slice| port.of_slice(slice)).collect());
+        }
+        let endpoints = self.object("endpoints", namespace, name)?;
+        let subsets = endpoints.list(&["subsets"]).iter();
+        Some(subsets.flat_map(|subset| port.of_subset(subset)).collect())
+    }
+
+    fn at_endpoints(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &EndpointPort<'_>,
+    ) -> Result<Vec<SocketAddr>, ServiceError> {
+        let found = self
+            .endpoints(namespace, name, port)
+            .ok_or_else(|| ServiceError::NoEndpoints(name.to_owned()))?;
+        let mut found: Vec<_> =
+            found.into_iter().filter(|address| is_global(address.ip())).collect();
+        if found.is_empty() {
+            let (service, port_name) = (name.to_owned(), port.0.to_owned());
+            return Err(ServiceError::NotReady { service, port_name });
+        }
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % found.len();
+        found.rotate_left(first);
+        found.truncate(MAX_ADDRESSES);
+        Ok(found)
+    }
+
+    fn at_cluster_ip(service: &Document, port: u16) -> Result<SocketAddr, ServiceError> {
+        let unroutable = |why: &str| ServiceError::Unroutable(why.to_owned());
+        let address = service.str(&["spec", "clusterIP"]).unwrap_or_default();
+        if address == "None" {
+            return Err(unroutable("cannot route to service with ClusterIP \"None\""));
+        }
+        let address = address.parse::<IpAddr>().ok().filter(|address| is_global(*address));
+        let address = address.ok_or_else(|| unroutable("the service has no ClusterIP"))?;
+        Ok((address, port).into())
+    }
+}
+
+impl fmt::Debug for StoredServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredServices").field("routing", &self.routing).finish_non_exhaustive()
+    }
+}
+
+impl ServiceResolver for StoredServices {
+    fn resolve(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, ServiceError> {
+        if self.listed.has(namespace, name) {
+            return self.listed.resolve(namespace, name, port);
+        }
+        let service = self
+            .object("services", namespace, name)
+            .ok_or_else(|| ServiceError::NotFound(name.to_owned()))?;
+        let of_service = service
+            .list(&["spec", "ports"])
+            .iter()
+            .find(|known| number(known, "port") == Some(port))
+            .ok_or_else(|| ServiceError::NoPort { service: name.to_owned(), port })?;
+        match service.str(&["spec", "type"]).unwrap_or_default() {
+            "" | "ClusterIP" | "LoadBalancer" | "NodePort" => {}
+            other => {
+                let why = format!("unsupported service type {other:?}");
+                return Err(ServiceError::Unroutable(why));
+            }
+        }
+        match self.routing {
+            ServiceRouting::ClusterIp => Ok(vec![Self::at_cluster_ip(&service, port)?]),
+            ServiceRouting::Endpoints => {
+                self.at_endpoints(namespace, name, &EndpointPort(text(of_service, "name")))
+            }
+        }
+    }
+}
+
+impl EndpointPort<'_> {
+    /// Number of the port of that name in a slice or subset.
+    fn number(&self, ports: &[Value]) -> Option<u16> {
+        let is_it = |port: &&Value| {
+            text(port, "name") == self.0 && matches!(text(port, "protocol"), "" | "TCP")
+        };
+        number(ports.iter().find(is_it)?, "port")
+    }
+
+    fn of_slice(&self, slice: &Document) -> Vec<SocketAddr> {
+        let is_ip = matches!(slice.str(&["addressType"]), Some("IPv4" | "IPv6"));
+        let Some(port) = self.number(slice.list(&["ports"])).filter(|_| is_ip) else {
+            return Vec::new();
+        };
+        let is_ready = |endpoint: &&Value| {
+            let ready = endpoint.get("conditions").and_then(|conditions| conditions.get("ready"));
+            ready.and_then(Value::as_bool).unwrap_or(true)
+        };
+        // Further addresses of an endpoint mean nothing.
+        let endpoints = slice.list(&["endpoints"]).iter().filter(is_ready);
+        let addresses = endpoints.filter_map(|endpoint| items(endpoint, "addresses").first());
+        addresses.filter_map(|address| socket(address.as_str()?, port)).collect()
+    }
+
+    fn of_subset(&self, subset: &Value) -> Vec<SocketAddr> {
+        let Some(port) = self.number(items(subset, "ports")) else { return Vec::new() };
+        let addresses = items(subset, "addresses").iter();
+        addresses.filter_map(|address| socket(text(address, "ip"), port)).collect()
+    }
+}
+
+fn socket(address: &str, port: u16) -> Option<SocketAddr> {
+    Some((address.parse::<IpAddr>().ok()?, port).into())
+}
+
+fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Array::as_slice)
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(value: &Value, field: &str) -> Option<u16> {
+    u16::try_from(value.get(field)?.as_u64()?).ok().filter(|port| *port > 0)
+}
