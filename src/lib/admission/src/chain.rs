@@ -6,6 +6,7 @@ use crate::plugins::{FIRST_POLICIES, Plugin};
 use crate::quota::QuotaStep;
 use crate::remote::{Mutation, RemoteStep};
 use crate::step::{AdmissionStep, Permits};
+use crate::times::{AdmissionPhase, AdmissionTimes, StepClock, StepTimes};
 use crate::trace_stamp;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -19,12 +20,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The admission steps of a server.
 pub struct Chain {
-    steps: Vec<Arc<dyn AdmissionStep>>,
+    steps: Vec<TimedStep<dyn AdmissionStep>>,
     /// Those that run outside the turn, in order.
-    remote: Vec<Arc<dyn RemoteStep>>,
+    remote: Vec<TimedStep<dyn RemoteStep>>,
+    /// Durations of whole phases.
+    times: Arc<StepTimes>,
     gates: Gates,
     stamped: AtomicU64,
     skipped: AtomicU64,
+}
+
+struct TimedStep<S: ?Sized> {
+    step: Arc<S>,
+    times: Arc<StepTimes>,
+}
+
+impl<S: ?Sized> TimedStep<S> {
+    fn new(step: Arc<S>) -> Self {
+        Self { step, times: Arc::default() }
+    }
 }
 
 impl Chain {
@@ -33,6 +47,7 @@ impl Chain {
         Self {
             steps: Vec::new(),
             remote: Vec::new(),
+            times: Arc::default(),
             gates,
             stamped: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -53,25 +68,35 @@ impl Chain {
     /// order in which they are added.
     #[must_use]
     pub fn with(mut self, step: Arc<dyn AdmissionStep>) -> Self {
-        self.steps.push(step);
-        self.steps.sort_by_key(|step| place(step.name()));
+        self.steps.push(TimedStep::new(step));
+        self.steps.sort_by_key(|timed| place(timed.step.name()));
         self
     }
 
     /// Adds a remote step, as [`Self::with`].
     #[must_use]
     pub fn with_remote(mut self, step: Arc<dyn RemoteStep>) -> Self {
-        self.remote.push(step);
-        self.remote.sort_by_key(|step| place(step.name()));
+        self.remote.push(TimedStep::new(step));
+        self.remote.sort_by_key(|timed| place(timed.step.name()));
         self
     }
 
     /// Names of the steps, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        let local = self.steps.iter().map(|step| step.name());
-        let mut names: Vec<_> = local.chain(self.remote.iter().map(|step| step.name())).collect();
+        let mut names: Vec<_> = self.named_times().map(|(name, _)| name).collect();
         names.sort_by_key(|name| place(name));
         names.into_iter()
+    }
+
+    /// How long its steps take.
+    pub fn times(&self) -> AdmissionTimes {
+        let steps = self.named_times().map(|(name, times)| (name, Arc::clone(times))).collect();
+        AdmissionTimes { steps, all: Arc::clone(&self.times) }
+    }
+
+    fn named_times(&self) -> impl Iterator<Item = (&'static str, &Arc<StepTimes>)> {
+        let local = self.steps.iter().map(|timed| (timed.step.name(), &timed.times));
+        local.chain(self.remote.iter().map(|timed| (timed.step.name(), &timed.times)))
     }
 
     /// The remote steps that a write matches: only they are called. None for the server's own
@@ -79,9 +104,37 @@ impl Chain {
     fn matching<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
-    ) -> impl Iterator<Item = &'a dyn RemoteStep> {
+    ) -> impl Iterator<Item = &'a TimedStep<dyn RemoteStep>> {
         let steps = self.remote.iter().filter(|_| !attributes.context.is_own());
-        steps.map(|step| &**step).filter(|step| step.matches(attributes))
+        steps.filter(|timed| timed.step.matches(attributes))
+    }
+
+    /// Runs the local steps up to the first that rejects the write.
+    fn local(
+        &self,
+        phase: AdmissionPhase,
+        attributes: &Attributes<'_>,
+        mut run: impl FnMut(&dyn AdmissionStep) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let (operation, mut clock) = (attributes.operation, StepClock::start());
+        let done = self.steps.iter().try_for_each(|timed| {
+            let done = run(&*timed.step);
+            timed.times.observe(phase, operation, clock.lap(), done.is_err());
+            done
+        });
+        // Those outside of the turn take far longer, and count for the phase instead.
+        if done.is_err() || !self.is_remote(attributes) {
+            self.times.observe(phase, operation, clock.total(), done.is_err());
+        }
+        done
+    }
+
+    fn mutate_local(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Document,
+    ) -> Result<(), Failure> {
+        self.local(AdmissionPhase::Admit, attributes, |step| step.mutate(attributes, object))
     }
 
     /// The mutating remote steps; all mutating steps a second time if one of them changes the
@@ -93,19 +146,60 @@ impl Chain {
     ) -> Result<Option<Document>, Failure> {
         let mut mutation = Mutation::new(object);
         let steps: Vec<_> = self.matching(&attributes).collect();
-        for step in &steps {
-            step.mutate(attributes, &mut mutation).await?;
-        }
+        self.mutate_each(&steps, attributes, &mut mutation).await?;
         if mutation.is_needed {
             mutation.is_second = true;
             if let Some(object) = &mut mutation.object {
-                self.mutate(&attributes, object)?;
+                self.mutate_local(&attributes, object)?;
             }
-            for step in &steps {
-                step.mutate(attributes, &mut mutation).await?;
-            }
+            self.mutate_each(&steps, attributes, &mut mutation).await?;
         }
         Ok(mutation.object)
+    }
+
+    async fn mutate_each(
+        &self,
+        steps: &[&TimedStep<dyn RemoteStep>],
+        attributes: Attributes<'_>,
+        mutation: &mut Mutation,
+    ) -> Result<(), Failure> {
+        let mut clock = StepClock::start();
+        for timed in steps {
+            let done = timed.step.mutate(attributes, mutation).await;
+            let (operation, rejected) = (attributes.operation, done.is_err());
+            timed.times.observe(AdmissionPhase::Admit, operation, clock.lap(), rejected);
+            done?;
+        }
+        Ok(())
+    }
+
+    async fn validate_all(
+        &self,
+        attributes: Attributes<'_>,
+        object: Option<&Document>,
+    ) -> Result<(), Failure> {
+        let steps: Vec<_> = self.matching(&attributes).collect();
+        let mut clock = StepClock::start();
+        for timed in steps {
+            let done = timed.step.validate(attributes, object).await;
+            let (operation, rejected) = (attributes.operation, done.is_err());
+            timed.times.observe(AdmissionPhase::Validate, operation, clock.lap(), rejected);
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Times a phase outside of the turn.
+    async fn timed<T>(
+        &self,
+        phase: AdmissionPhase,
+        attributes: Attributes<'_>,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let mut clock = StepClock::start();
+        let done = work.await;
+        self.times.observe(phase, attributes.operation, clock.lap(), done.is_err());
+        done
     }
 }
 
@@ -124,7 +218,7 @@ impl Admission for Chain {
     }
 
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
-        self.steps.iter().try_for_each(|step| step.mutate(attributes, object))
+        self.mutate_local(attributes, object)
     }
 
     fn mutate_remote<'a>(
@@ -132,9 +226,9 @@ impl Admission for Chain {
         attributes: Attributes<'a>,
         object: Document,
     ) -> RemoteFuture<'a, Document> {
-        Box::pin(
-            async move { Ok(self.mutate_all(attributes, Some(object)).await?.unwrap_or_default()) },
-        )
+        let mutated = self.mutate_all(attributes, Some(object));
+        let timed = self.timed(AdmissionPhase::Admit, attributes, mutated);
+        Box::pin(async move { Ok(timed.await?.unwrap_or_default()) })
     }
 
     fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> Option<Ids> {
@@ -161,7 +255,8 @@ impl Admission for Chain {
         object: Option<&Document>,
         effects: &mut Effects,
     ) -> Result<(), Failure> {
-        self.steps.iter().try_for_each(|step| step.validate(attributes, object, effects))
+        let phase = AdmissionPhase::Validate;
+        self.local(phase, attributes, |step| step.validate(attributes, object, effects))
     }
 
     fn validate_remote<'a>(
@@ -171,13 +266,11 @@ impl Admission for Chain {
     ) -> RemoteFuture<'a, ()> {
         Box::pin(async move {
             if attributes.operation == Operation::Delete {
-                self.mutate_all(attributes, None).await?;
+                let mutated = self.mutate_all(attributes, None);
+                self.timed(AdmissionPhase::Admit, attributes, mutated).await?;
             }
-            let steps: Vec<_> = self.matching(&attributes).collect();
-            for step in steps {
-                step.validate(attributes, object).await?;
-            }
-            Ok(())
+            let validated = self.validate_all(attributes, object);
+            self.timed(AdmissionPhase::Validate, attributes, validated).await
         })
     }
 }

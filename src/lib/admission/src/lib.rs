@@ -21,6 +21,7 @@ pub mod review;
 mod rule;
 mod spending;
 pub mod step;
+mod times;
 pub mod trace_stamp;
 pub mod webhook;
 
@@ -33,4 +34,5 @@ pub use policy::{
 };
 pub use remote::{Mutation, RemoteStep};
 pub use step::{AdmissionStep, PermitQuery, Permits};
+pub use times::AdmissionTimes;
 pub use webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookEnvironment, WebhookStats};

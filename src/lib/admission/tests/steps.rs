@@ -33,6 +33,8 @@ mod order;
 mod quota;
 #[path = "steps/readers.rs"]
 mod readers;
+#[path = "steps/times.rs"]
+mod times;
 #[path = "steps/trace_stamp.rs"]
 mod trace_stamp;
 

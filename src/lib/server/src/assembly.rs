@@ -318,7 +318,7 @@ pub(crate) fn assemble(
         without: std::mem::take(&mut builder.without_steps),
     };
     let chain = admission::chain(&inputs, builder.gates.clone(), own)?;
-    let steps = chain.names().collect();
+    let (steps, times) = (chain.names().collect(), chain.times());
     let registry = Registry::new(store, Arc::clone(&catalog), Arc::new(chain))
         .with_token_key(&continue_key(&builder, tokens.as_ref(), &pki));
     let audit = open_audit(&builder, directory)?;
@@ -358,6 +358,7 @@ pub(crate) fn assemble(
     let expiry = ExpiryWatch::new(directory, &builder.listener_config(), &builder.aggregation);
     let of_certificates = expiry.clone();
     let api = with_metrics(api, &inputs, &catalog)
+        .metrics(Box::new(move |registry| times.register(registry)))
         .metrics(Box::new(move |registry| of_certificates.register(registry)));
     let api = with_bootstrap(api, &mut builder, info, policy, &catalog);
     let api = with_routes(api, &mut builder, &context, tokens.as_ref())?;
