@@ -232,6 +232,34 @@ async fn a_package_outside_brings_kinds_steps_and_controllers() {
     assert_eq!(outside.kubectl(tally), "1");
     // The controller.
     outside.until("the toy is made", "get toys", "Made").await;
+    // Its subresources: one that is computed, and one that another server answers.
+    let path = "/apis/toy.example.com/v1/namespaces/default/toys";
+    let play = tempfile::NamedTempFile::new().unwrap();
+    let object = r#"{"apiVersion": "toy.example.com/v1", "kind": "Play"}"#;
+    std::fs::write(play.path(), object).unwrap();
+    let file = play.path().display();
+    let played = outside.kubectl(&format!("create --raw {path}/ball/play -f {file}"));
+    assert!(played.contains("kubernetes-admin is happy"), "{played}");
+    let heard = outside.kubectl(&format!("get --raw {path}/ball/radio?loud=1"));
+    assert_eq!(heard, "/red?loud=1 for kubernetes-admin\n");
+    assert!(outside.fails(&format!("get --raw {path}/none/radio")).contains("not found"));
+    let discovery = outside.kubectl("get --raw /apis/toy.example.com/v1");
+    assert!(discovery.contains(r#""name":"toys/radio""#), "{discovery}");
+    let openapi = outside.kubectl("get --raw /openapi/v3/apis/toy.example.com/v1");
+    assert!(openapi.contains("/toys/{name}/play") && !openapi.contains("radio"), "{openapi}");
+    // Users and rights from elsewhere.
+    let guest = reqwest::Client::builder().danger_accept_invalid_certs(true).build().unwrap();
+    for (token, verb, path, code) in [
+        ("guest-ann", "GET", format!("{path}/ball"), 200),
+        ("guest-ann", "DELETE", format!("{path}/ball"), 403),
+        ("guest-ann", "GET", format!("{path}/ball/radio"), 403),
+        ("guest-", "GET", format!("{path}/ball"), 401),
+    ] {
+        let method = reqwest::Method::from_bytes(verb.as_bytes()).unwrap();
+        let request = guest.request(method, format!("{}{path}", outside.url));
+        let response = request.bearer_auth(token).send().await.unwrap();
+        assert_eq!(response.status(), code, "{token} {verb} {path}");
+    }
     // The kind without a store.
     let quote = r#"{"apiVersion": "toy.example.com/v1", "kind": "Quote", "spec": {"size": 4}}"#;
     let (created, output) = outside.create(quote);

@@ -1,8 +1,12 @@
 //! A control plane of its own, from public APIs only: a native kind with hooks (`toys`), a kind
-//! that is computed instead of stored (`quotes`), an admission step that writes in the transaction
-//! of the request (`tally`), and a controller (`toymaker`).
+//! that is computed instead of stored (`quotes`), a computed subresource (`play`), one that another
+//! server answers (`radio`), an admission step that writes in the transaction of the request
+//! (`tally`), users and rights from elsewhere (`guests`), and a controller (`toymaker`).
 
+mod guests;
+mod play;
 mod quotes;
+mod radio;
 mod tally;
 mod toymaker;
 mod toys;
@@ -19,6 +23,7 @@ use tokio::sync::watch;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::args().nth(1).ok_or("usage: outside DIRECTORY")?;
+    let radio = radio::Radio::start().await?;
     let generic = ferrokube_resources::bundle().only([
         "namespaces",
         "configmaps",
@@ -34,6 +39,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .bundle(generic)
         .bundle(toys::bundle())
         .computed("quotes.toy.example.com", "", |_| Arc::new(quotes::Quotes))
+        .computed("toys.toy.example.com", "play", |_| Arc::new(play::Play))
+        .connection("toys.toy.example.com", "radio", move |_| Arc::new(radio))
+        .token_authenticator(|_| Arc::new(guests::Guests))
+        .authorizer(|_| Arc::new(guests::Guests))
         .admission(|context| Arc::new(tally::Tally::new(context)))
         .data_dir(directory)
         .listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))

@@ -27,6 +27,11 @@ pub fn bundle() -> Bundle {
 }
 
 const SCHEMAS: &str = "definition\tfield\ttype\trequired\temit\t\t\t\t\t\tdefault\tenum
+io.k8s.api.toy.v1.Play\tapiVersion\tstring\t\to
+\tkind\tstring\t\to
+\tmetadata\tref:io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta\t\ta
+\tstatus\tref:io.k8s.api.toy.v1.PlayStatus\t\ta
+io.k8s.api.toy.v1.PlayStatus\tmood\tstring\t\to
 io.k8s.api.toy.v1.Quote\tapiVersion\tstring\t\to
 \tkind\tstring\t\to
 \tmetadata\tref:io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta\t\ta
@@ -52,12 +57,28 @@ const ROLES: &str = "controller toymaker
 fn body() -> KindBody {
     KindBody {
         categories: &["all"],
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
-        }],
+        subresources: &[
+            NativeSubresource {
+                name: "status",
+                kind: None,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset: &["spec"],
+            },
+            // Computed by `crate::play`.
+            NativeSubresource {
+                name: "play",
+                kind: Some((GROUP, "v1", "Play")),
+                verbs: Verbs::CREATE,
+                reset: &[],
+            },
+            // Answered by another server: `crate::radio`.
+            NativeSubresource {
+                name: "radio",
+                kind: Some((GROUP, "v1", "RadioOptions")),
+                verbs: Verbs::CONNECT,
+                reset: &[],
+            },
+        ],
         reset: &["status"],
         columns: const {
             &[

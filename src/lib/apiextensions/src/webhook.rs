@@ -201,6 +201,8 @@ mod tests {
 
     #[tokio::test]
     async fn services_are_looked_up() {
+        // As programs do: without a caBundle, the client has the process's provider.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let service = json!({"name": "s", "namespace": "n", "port": 8443});
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}}}});

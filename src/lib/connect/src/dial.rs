@@ -1,4 +1,4 @@
-//! Connections to kubelets, pods and services.
+//! Connections to kubelets, pods, services, and servers of a program's own.
 
 use crate::KubeletTrust;
 use ferrokube_relay::tls::{AnyCertificate, ClientIdentity};
@@ -115,9 +115,7 @@ impl ConnectDialer {
         &self,
         endpoint: &RemoteEndpoint,
     ) -> Result<Box<dyn NetworkStream>, DelegationError> {
-        let dialed = tokio::time::timeout(CONNECT, self.connect(endpoint)).await;
-        let unreachable = |why: &str| DelegationError::Unreachable(why.to_owned());
-        dialed.map_err(|_| unreachable("it could not be reached"))?.map_err(unreachable)
+        within_limit(self.connect(endpoint)).await
     }
 
     async fn connect(
@@ -132,31 +130,54 @@ impl ConnectDialer {
         };
         let mut last = "address not allowed";
         for address in endpoint.addresses().await {
-            let socket = match TcpStream::connect(address).await {
-                Ok(socket) => socket,
-                Err(error) => {
-                    tracing::debug!(%address, %error, "cannot connect");
-                    last = "it could not be reached";
-                    continue;
+            let tls = match connector {
+                Some(connector) => {
+                    let name = ServerName::try_from(endpoint.host.clone());
+                    let name = name.map_err(|_| "its name cannot stand in a certificate")?;
+                    Some((connector, name))
                 }
+                None => None,
             };
-            let _ = socket.set_nodelay(true);
-            let Some(connector) = connector else { return Ok(Box::new(socket)) };
-            let name = ServerName::try_from(endpoint.host.clone());
-            let name = name.map_err(|_| "its name cannot stand in a certificate")?;
-            match connector.connect(name, socket).await {
-                Ok(stream) => return Ok(Box::new(stream)),
-                Err(error) => {
-                    tracing::debug!(%address, %error, "cannot set up TLS");
-                    last = "TLS with it failed";
-                }
+            match connected(address, tls).await {
+                Ok(stream) => return Ok(stream),
+                Err(why) => last = why,
             }
         }
         Err(last)
     }
 }
 
-fn connector(
+/// # Errors
+/// [`DelegationError::Unreachable`]; also if it takes too long.
+pub(crate) async fn within_limit<T>(
+    dial: impl Future<Output = Result<T, &'static str>>,
+) -> Result<T, DelegationError> {
+    let unreachable = |why: &str| DelegationError::Unreachable(why.to_owned());
+    let dialed = tokio::time::timeout(CONNECT, dial).await;
+    dialed.map_err(|_| unreachable("it could not be reached"))?.map_err(unreachable)
+}
+
+/// A connection to an address. The error is its class; causes are only logged.
+pub(crate) async fn connected(
+    address: SocketAddr,
+    tls: Option<(&TlsConnector, ServerName<'static>)>,
+) -> Result<Box<dyn NetworkStream>, &'static str> {
+    let socket = TcpStream::connect(address).await.map_err(|error| {
+        tracing::debug!(%address, %error, "cannot connect");
+        "it could not be reached"
+    })?;
+    let _ = socket.set_nodelay(true);
+    let Some((connector, name)) = tls else { return Ok(Box::new(socket)) };
+    match connector.connect(name, socket).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => {
+            tracing::debug!(%address, %error, "cannot set up TLS");
+            Err("TLS with it failed")
+        }
+    }
+}
+
+pub(crate) fn connector(
     verifier: Arc<dyn ServerCertVerifier>,
     identity: Option<&ClientIdentity>,
 ) -> TlsConnector {

@@ -6,8 +6,11 @@
 //! loopback and link-local ones are never connected to, redirects are not followed, and only
 //! kubelets get this server's client certificate, whose user has no other rights.
 //!
+//! A program's own kinds may have such subresources, too: it says where their requests go.
+//!
 //! Must never know HTTP routing or authentication. Start reading at [`Connections::connect`].
 
+mod backend;
 mod dial;
 mod kind;
 mod location;
@@ -16,25 +19,27 @@ mod spdy;
 mod translate;
 mod websocket;
 
+pub use backend::{BackendLocation, BackendServer, ConnectResource, LocateCall, LocateFuture};
 use dial::{ConnectDialer, RemoteEndpoint};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure};
-use ferrokube_flow::{BudgetCaller, QueueLimit, Share};
+use ferrokube_flow::{BudgetCaller, Loan, QueueLimit, Share};
 use ferrokube_registry::{Registry, RequestContext, Target};
 pub use ferrokube_relay::DelegationError;
-use ferrokube_relay::tls::ClientIdentity;
+pub use ferrokube_relay::tls::ClientIdentity;
 use ferrokube_relay::{
     LocationBase, OnUpgrade, Relay, Tunnels, UpgradeCall, client_headers, encoded_query, exchanged,
     target_uri, upgrade_protocol, upgraded,
 };
-use ferrokube_resource::Definition;
+use ferrokube_resource::{Definition, Scope, Verbs};
 use ferrokube_serve::{Body, Response};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, inject};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kind::ConnectKind;
 use rustls::client::danger::ServerCertVerifier;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +99,8 @@ pub struct Connections {
     share: Share,
     tunnels: Tunnels,
     ended: watch::Sender<bool>,
+    /// By group, plural and subresource.
+    own: BTreeMap<(String, String, String), Arc<dyn ConnectResource>>,
 }
 
 /// An authorized request.
@@ -153,12 +160,32 @@ impl Connections {
             share: Share::new(MAX_CONNECTIONS, QUEUE),
             tunnels: Tunnels::new(ended.subscribe()),
             ended,
+            own: BTreeMap::new(),
         }
+    }
+
+    /// Adds a subresource of a program's own.
+    #[must_use]
+    pub fn with(
+        mut self,
+        resource: &GroupResource,
+        subresource: &str,
+        handler: Arc<dyn ConnectResource>,
+    ) -> Self {
+        let GroupResource { group, resource } = resource.clone();
+        self.own.insert((group, resource, subresource.to_owned()), handler);
+        self
     }
 
     /// Whether a subresource is one of these.
     pub fn serves(definition: &Definition, subresource: &str) -> bool {
-        ConnectKind::of(definition, subresource).is_some()
+        ConnectKind::of(definition, subresource).is_some() || Self::is_own(definition, subresource)
+    }
+
+    /// Whether a program must say where requests of the subresource go.
+    pub fn is_own(definition: &Definition, subresource: &str) -> bool {
+        let mut all = definition.versions.iter().flat_map(|version| &version.subresources);
+        all.any(|known| known.name == subresource && known.verbs.has(Verbs::CONNECT))
     }
 
     /// Whether paths below the subresource belong to the other server.
@@ -178,8 +205,8 @@ impl Connections {
     /// [`ConnectError`].
     pub async fn connect(&self, call: ConnectCall<'_>) -> Result<Response, ConnectError> {
         let kind = ConnectKind::of(&call.target.served.definition, &call.target.subresource);
-        let kind = kind.ok_or_else(|| Failure::internal("this is no connection"))?;
-        let (prefix, below) = split(kind, call.path);
+        let Some(kind) = kind else { return self.connect_own(call).await };
+        let (prefix, below) = split(&call.target.served.definition, call.path);
         let mut options = kind.read(below, call.query)?;
         if kind == ConnectKind::Log {
             kind::check_log(&options, call.target.name.as_deref().unwrap_or_default())?;
@@ -194,19 +221,59 @@ impl Connections {
             *none.status_mut() = StatusCode::NO_CONTENT;
             return Ok(none);
         };
-        let redirects = kind.is_proxy().then(|| LocationBase {
-            authority: located.endpoint.authority(),
-            prefix: prefix.to_owned(),
-        });
-        let relay = Relay {
+        let is_stream = !kind.is_proxy() && kind != ConnectKind::Log;
+        if is_stream && call.protocol().is_none() {
+            return Err(Failure::bad_request("Upgrade request required").into());
+        }
+        let redirects = kind
+            .is_proxy()
+            .then(|| LocationBase { authority: located.authority(), prefix: prefix.to_owned() });
+        let translation = Translation::of(kind, call.headers, &options);
+        let (target, may_upgrade) = (call.target, kind != ConnectKind::Log);
+        let relayed = RelayedCall { located: &located, may_upgrade, translation };
+        let response = self.relay(call, relayed, self.relay_with(loan, redirects)).await?;
+        if kind == ConnectKind::Log && response.status() != StatusCode::OK {
+            return Err(log_failure(target, response).await.into());
+        }
+        Ok(response)
+    }
+
+    /// A subresource of a program's own.
+    async fn connect_own(&self, call: ConnectCall<'_>) -> Result<Response, ConnectError> {
+        let (target, definition) = (call.target, &call.target.served.definition);
+        let name =
+            (definition.group.clone(), definition.plural.clone(), target.subresource.clone());
+        let handler = self.own.get(&name);
+        let handler = handler.ok_or_else(|| Failure::internal("this is no connection"))?;
+        let (_, below) = split(definition, call.path);
+        let kind = definition.subresource(target.served.version, &target.subresource);
+        let mut options = Document::new();
+        if let Some(subresource) = kind {
+            options.set(&["kind"], subresource.kind.kind.as_str());
+            options.set(&["apiVersion"], subresource.kind.api_version());
+        }
+        if !below.is_empty() {
+            options.set(&["path"], below);
+        }
+        call.registry.admit_connect(call.context, target, options).await?;
+        let loan = self.share.lend(call.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
+        let (registry, context, query) = (call.registry, call.context, call.query);
+        let locate = LocateCall { registry, context, target, below, query };
+        let BackendLocation { backend, path, query, headers } = handler.locate(locate).await?;
+        let located =
+            ConnectLocation { destination: Destination::Own(backend), path, query, headers };
+        let relayed = RelayedCall { located: &located, may_upgrade: true, translation: None };
+        self.relay(call, relayed, self.relay_with(loan, None)).await
+    }
+
+    fn relay_with(&self, loan: Loan, redirects: Option<LocationBase>) -> Relay {
+        Relay {
             loan: Some(loan),
             deadline: None,
             ended: self.tunnels.ended(),
             place: None,
             redirects,
-        };
-        let translation = Translation::of(kind, call.headers, &options);
-        self.relay(kind, translation, call, &located, relay).await
+        }
     }
 
     /// `None`: nowhere yet.
@@ -222,7 +289,7 @@ impl Connections {
         let namespace = target.namespace.as_deref().unwrap_or_default();
         let proxied = |endpoint| {
             let path = if below.is_empty() { "/" } else { below };
-            Some(ConnectLocation { endpoint, path: path.to_owned(), query: query.to_owned() })
+            Some(ConnectLocation::remote(endpoint, path.to_owned(), query.to_owned()))
         };
         match kind {
             ConnectKind::NodeProxy => return Ok(proxied(self.node(registry, name).await?)),
@@ -258,36 +325,32 @@ impl Connections {
             ConnectKind::Attach => format!("/attach/{namespace}/{name}/{container}"),
             _ => format!("/portForward/{namespace}/{name}"),
         };
-        Ok(Some(ConnectLocation { endpoint, path, query: kubelet_query(options) }))
+        Ok(Some(ConnectLocation::remote(endpoint, path, kubelet_query(options))))
     }
 
     async fn relay(
         &self,
-        kind: ConnectKind,
-        translation: Option<Translation>,
         call: ConnectCall<'_>,
-        located: &ConnectLocation,
+        relayed: RelayedCall<'_>,
         relay: Relay,
     ) -> Result<Response, ConnectError> {
-        let ConnectLocation { endpoint, path, query } = located;
-        let protocol = call.upgrade.as_ref().and_then(|_| upgrade_protocol(call.headers));
-        let is_stream = !kind.is_proxy() && kind != ConnectKind::Log;
-        if is_stream && protocol.is_none() {
-            return Err(Failure::bad_request("Upgrade request required").into());
-        }
+        let RelayedCall { located, may_upgrade, translation } = relayed;
+        let protocol = call.protocol();
         let mut headers = client_headers(call.headers, call.peer);
+        headers.extend(located.headers.clone());
         let (context, mut span) = Span::part(SpanSide::Client, &call.span);
         if let Some(context) = context {
             inject(&context, &mut headers);
         }
-        let malformed = || DelegationError::Unreachable("its address is malformed".to_owned());
-        let uri = target_uri(endpoint.scheme(), &endpoint.authority(), path, query);
         let mut request = Request::new(call.body);
         *request.method_mut() = call.method;
-        *request.uri_mut() = uri.ok_or_else(malformed)?;
+        *request.uri_mut() = located.uri()?;
         *request.headers_mut() = headers;
         let answered = async {
-            let connection = self.dialer.dial(endpoint).await?;
+            let connection = match &located.destination {
+                Destination::Remote(endpoint) => self.dialer.dial(endpoint).await?,
+                Destination::Own(backend) => dial::within_limit(backend.dial()).await?,
+            };
             let translation = translation.filter(|_| protocol == Some("websocket"));
             match (protocol, call.upgrade, translation) {
                 (_, Some(client), Some(translation)) => {
@@ -296,7 +359,7 @@ impl Connections {
                         TranslatedCall { translation, client, client_headers, relay, request };
                     translated(connection, &self.tunnels, call).await
                 }
-                (Some(protocol), Some(client), _) if kind != ConnectKind::Log => {
+                (Some(protocol), Some(client), _) if may_upgrade => {
                     let call = UpgradeCall { protocol, client, relay, request };
                     upgraded(connection, &self.tunnels, call).await
                 }
@@ -304,12 +367,22 @@ impl Connections {
             }
         };
         let answered: Result<Response, DelegationError> = answered.await;
-        let response = answered.inspect_err(|_| span.fail())?;
-        if kind == ConnectKind::Log && response.status() != StatusCode::OK {
-            return Err(log_failure(call.target, response).await.into());
-        }
-        Ok(response)
+        Ok(answered.inspect_err(|_| span.fail())?)
     }
+}
+
+impl ConnectCall<'_> {
+    /// The protocol that the client switches to.
+    fn protocol(&self) -> Option<&'static str> {
+        self.upgrade.as_ref().and_then(|_| upgrade_protocol(self.headers))
+    }
+}
+
+/// How a request is relayed.
+struct RelayedCall<'a> {
+    located: &'a ConnectLocation,
+    may_upgrade: bool,
+    translation: Option<Translation>,
 }
 
 /// The destination according to the request.
@@ -323,17 +396,59 @@ struct ConnectQuery<'a> {
 
 /// Destination of a request.
 struct ConnectLocation {
-    endpoint: RemoteEndpoint,
+    destination: Destination,
     path: String,
     query: String,
+    /// Added to the client's.
+    headers: HeaderMap,
 }
 
-/// Splits a path into the proxy's own path and the rest.
-fn split(kind: ConnectKind, path: &str) -> (&str, &str) {
-    // `/api/v1/namespaces/NAMESPACE/pods/NAME/proxy`, `/api/v1/nodes/NAME/proxy`
-    let segments = if kind == ConnectKind::NodeProxy { 5 } else { 7 };
-    let end = path.match_indices('/').nth(segments).map_or(path.len(), |(at, _)| at);
-    path.split_at(end)
+enum Destination {
+    Remote(RemoteEndpoint),
+    Own(BackendServer),
+}
+
+impl ConnectLocation {
+    fn remote(endpoint: RemoteEndpoint, path: String, query: String) -> Self {
+        let (destination, headers) = (Destination::Remote(endpoint), HeaderMap::new());
+        Self { destination, path, query, headers }
+    }
+
+    fn authority(&self) -> String {
+        match &self.destination {
+            Destination::Remote(endpoint) => endpoint.authority(),
+            Destination::Own(backend) => backend.authority(),
+        }
+    }
+
+    fn uri(&self) -> Result<Uri, DelegationError> {
+        let scheme = match &self.destination {
+            Destination::Remote(endpoint) => endpoint.scheme(),
+            Destination::Own(backend) => backend.scheme(),
+        };
+        target_uri(scheme, &self.authority(), &self.path, &self.query)
+            .ok_or_else(|| DelegationError::Unreachable("its address is malformed".to_owned()))
+    }
+}
+
+/// Splits a path into that of the subresource and the rest.
+fn split<'a>(definition: &Definition, path: &'a str) -> (&'a str, &'a str) {
+    split_after(segments(&definition.group, definition.scope), path)
+}
+
+/// Segments of the path of a subresource.
+fn segments(group: &str, scope: Scope) -> usize {
+    // `/api/v1` or `/apis/GROUP/VERSION`
+    let version = if group.is_empty() { 2 } else { 3 };
+    // `/namespaces/NAMESPACE`
+    let namespace = if scope == Scope::Namespaced { 2 } else { 0 };
+    // `/pods/NAME/proxy`
+    version + namespace + 3
+}
+
+fn split_after(segments: usize, path: &str) -> (&str, &str) {
+    let end = path.match_indices('/').nth(segments);
+    path.split_at(end.map_or(path.len(), |(at, _)| at))
 }
 
 fn kubelet_query(options: &Document) -> String {
@@ -406,12 +521,15 @@ mod tests {
 
     #[test]
     fn paths_below_a_proxy_are_the_other_servers() {
-        let node = |path| split(ConnectKind::NodeProxy, path);
+        let node = |path| split_after(segments("", Scope::Cluster), path);
         assert_eq!(node("/api/v1/nodes/n/proxy"), ("/api/v1/nodes/n/proxy", ""));
         assert_eq!(node("/api/v1/nodes/n/proxy/a/b"), ("/api/v1/nodes/n/proxy", "/a/b"));
         let pod = "/api/v1/namespaces/n/pods/p:80/proxy";
         let path = format!("{pod}/x");
-        assert_eq!(split(ConnectKind::PodProxy, &path), (pod, "/x"));
+        assert_eq!(split_after(segments("", Scope::Namespaced), &path), (pod, "/x"));
+        let own = "/apis/toy.example.com/v1/namespaces/n/toys/t/proxy";
+        let path = format!("{own}/x");
+        assert_eq!(split_after(segments("toy.example.com", Scope::Namespaced), &path), (own, "/x"));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use crate::admission::{self, OwnSteps, StepInputs};
 use crate::authentication_info::AuthenticationInfo;
 use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled, ServerContext, StoreContext};
 use crate::client_certificate::{FRONT_PROXY, KUBELET_CLIENT, OwnCertificate};
-use crate::config::{AuthenticatorKind, KubeletAccessConfig, StorageConfig};
+use crate::config::{AuthenticatorKind, StorageConfig};
+use crate::connections::connections;
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, InputError};
 use crate::expiry::ExpiryWatch;
@@ -24,11 +25,11 @@ use ferrokube_auth::{
 use ferrokube_controlplane::aggregator::{
     Aggregator, ListedServices, ProxyIdentity, ServiceResolver, StoredServices,
 };
-use ferrokube_controlplane::connect::{ConnectSettings, Connections, KubeletTrust};
+use ferrokube_controlplane::connect::Connections;
 use ferrokube_controlplane::{
     ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route, StepError,
 };
-use ferrokube_pki::{Pki, files};
+use ferrokube_pki::Pki;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{
     Catalog, ComputedResource, Registry, StorageMediaType, StoredValues, Target,
@@ -349,8 +350,10 @@ pub(crate) fn assemble(
         None => Aggregator::new(services, ProxyIdentity::default()),
     };
     api = api.aggregator(aggregator).webhook_certificates(certificates);
-    if let Some(certificate) = &kubelet_client {
-        api = api.connections(connections(&builder.kubelets, certificate)?);
+    if let Some(connections) =
+        connections(&mut builder, &context, &served, kubelet_client.as_ref())?
+    {
+        api = api.connections(connections);
     }
     for authenticator in authenticators {
         api = api.authenticator(authenticator);
@@ -370,32 +373,16 @@ pub(crate) fn assemble(
 }
 
 /// Finds the services of webhooks and aggregated APIs.
-fn services(builder: &mut ControlPlaneBuilder, context: &ServerContext) -> Arc<dyn ServiceResolver> {
+fn services(
+    builder: &mut ControlPlaneBuilder,
+    context: &ServerContext,
+) -> Arc<dyn ServiceResolver> {
     let listed = ListedServices::new(std::mem::take(&mut builder.services));
     if !serves(&context.catalog, "", "services") {
         return Arc::new(listed);
     }
     let (store, catalog) = (context.store.clone(), Arc::clone(&context.catalog));
     Arc::new(StoredServices::new(store, catalog, listed, builder.service_routing))
-}
-
-/// Connections to kubelets, pods and services.
-fn connections(
-    config: &KubeletAccessConfig,
-    certificate: &OwnCertificate,
-) -> Result<Connections, InputError> {
-    let trust = match &config.ca_file {
-        Some(path) => {
-            let pem = files::read(path)?.ok_or_else(|| InputError::missing(path))?;
-            KubeletTrust::authorities(&pem).map_err(|why| {
-                InputError::Unusable(format!("cannot use {}: {why}", path.display()))
-            })?
-        }
-        None => KubeletTrust::Any,
-    };
-    let address_types = config.address_types.clone();
-    let settings = ConnectSettings { identity: certificate.identity(), trust, address_types };
-    Ok(Connections::new(&settings))
 }
 
 /// The key of continue tokens. Servers with the same signing key file accept each other's tokens.

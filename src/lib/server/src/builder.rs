@@ -6,6 +6,7 @@ use crate::config::{
     AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
     ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
+use crate::connections::OwnConnection;
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, ServeError};
 use crate::listener::{self, Listener};
@@ -17,6 +18,7 @@ use ferrokube_auth::audit::AuditConfig;
 use ferrokube_auth::authenticate::TokenAuthenticator;
 use ferrokube_auth::{Authenticator, Authorizer};
 use ferrokube_controlplane::aggregator::{ServiceAddress, ServiceRouting};
+use ferrokube_controlplane::connect::ConnectResource;
 use ferrokube_controlplane::{
     ApiServer, BootstrapStep, FeatureFunction, Limits, Observer, Route, SeamObserver,
 };
@@ -113,6 +115,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) aggregation: AggregationConfig,
     pub(crate) kubelets: KubeletAccessConfig,
     pub(crate) webhooks: WebhookConfig,
+    pub(crate) connections: Vec<OwnConnection>,
     pub(crate) services: Vec<ServiceAddress>,
     pub(crate) service_routing: ServiceRouting,
     pub(crate) has_controllers: bool,
@@ -152,6 +155,23 @@ impl ControlPlaneBuilder {
             resource: resource.into(),
             subresource: subresource.into(),
             handler: Box::new(handler),
+        });
+        self
+    }
+
+    /// Says where the requests of a subresource go that another server answers; it is declared
+    /// with [`Verbs::CONNECT`](ferrokube_resource::Verbs::CONNECT).
+    #[must_use]
+    pub fn connection(
+        mut self,
+        resource: impl Into<String>,
+        subresource: impl Into<String>,
+        make: impl FnOnce(&ServerContext) -> Arc<dyn ConnectResource> + Send + 'static,
+    ) -> Self {
+        self.connections.push(OwnConnection {
+            resource: resource.into(),
+            subresource: subresource.into(),
+            make: Box::new(make),
         });
         self
     }
@@ -575,6 +595,7 @@ impl ControlPlane {
             aggregation: AggregationConfig::default(),
             kubelets: KubeletAccessConfig::default(),
             webhooks: WebhookConfig::default(),
+            connections: Vec::new(),
             services: Vec::new(),
             service_routing: ServiceRouting::default(),
             has_controllers: false,

@@ -42,6 +42,9 @@ pub enum BuildError {
     /// A subresource of a kind of its own, or one that is created, has no handler.
     #[error("{0}/{1} has no handler: call ControlPlaneBuilder::computed")]
     NoSubresourceHandler(GroupResource, &'static str),
+    /// A subresource with `Verbs::CONNECT` goes nowhere.
+    #[error("{0}/{1} connects to nothing: call ControlPlaneBuilder::connection")]
+    NoConnection(GroupResource, &'static str),
     /// A handler is for a resource or subresource that no bundle serves.
     #[error("a handler for {0}, which no bundle serves")]
     UnknownResource(String),

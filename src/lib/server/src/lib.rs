@@ -30,6 +30,7 @@ mod authentication_info;
 pub mod builder;
 mod client_certificate;
 pub mod config;
+mod connections;
 pub mod data_dir;
 pub mod error;
 mod expiry;
@@ -58,6 +59,7 @@ pub use ferrokube_controlplane as api;
 pub use ferrokube_pki as pki;
 pub use ferrokube_registry as registry;
 pub use ferrokube_resource as resource;
+pub use ferrokube_serve as serve;
 
 /// Compiles the code of the page.
 #[cfg(doctest)]

@@ -27,7 +27,7 @@ pub enum ServiceError {
     NotReady {
         /// Name of the service.
         service: String,
-        /// Name of its port.
+        /// Name of the service's port, which they lack.
         port_name: String,
     },
     /// It cannot be connected to.

@@ -3,8 +3,10 @@
 use crate::choices::NoMaps;
 use crate::support::{TestPlane, builder};
 use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::native::{KindBody, NativeKind, NativeSubresource};
 use ferrokube_resource::{Bundle, Scope, Verbs};
+use ferrokube_server::api::connect::{ConnectResource, LocateCall, LocateFuture};
 use ferrokube_server::api::{DocumentRoute, Limits};
 use ferrokube_server::registry::ComputedResource;
 use ferrokube_server::registry::catalog::{ComputedCall, ComputedFuture};
@@ -184,6 +186,45 @@ async fn subresources_have_handlers() {
         )
     });
     assert_eq!(twice.to_string(), "two handlers for jokes.example.com/tell");
+}
+
+struct Nowhere;
+
+impl ConnectResource for Nowhere {
+    fn locate<'a>(&'a self, _call: LocateCall<'a>) -> LocateFuture<'a> {
+        Box::pin(std::future::ready(Err(Failure::bad_request("nowhere"))))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connecting_subresources_lead_somewhere() {
+    fn body() -> KindBody {
+        KindBody {
+            storage: Some("jokes"),
+            subresources: &[NativeSubresource {
+                name: "hear",
+                kind: None,
+                verbs: Verbs::CONNECT,
+                reset: &[],
+            }],
+            ..KindBody::default()
+        }
+    }
+    let error = build(|builder| builder.bundle(stored("jokes", body)));
+    let words = "jokes.example.com/hear connects to nothing: call ControlPlaneBuilder::connection";
+    assert_eq!(error.to_string(), words);
+    let nowhere = |_: &_| -> Arc<dyn ConnectResource> { Arc::new(Nowhere) };
+    for (names, words) in [
+        (["hear", "hear"], "two handlers for jokes.example.com/hear"),
+        (["hear", "tell"], "a handler for jokes.example.com/tell, which no bundle serves"),
+    ] {
+        let error = build(|builder| {
+            names.into_iter().fold(builder.bundle(stored("jokes", body)), |builder, name| {
+                builder.connection("jokes.example.com", name, nowhere)
+            })
+        });
+        assert_eq!(error.to_string(), words);
+    }
 }
 
 /// Without their authenticator, there are no tokens to request.
