@@ -6,6 +6,7 @@
 use super::registry::ImageRegistry;
 use ferrokube_cri::{Runtime, RuntimeSocket, VersionRequest};
 use ferrokube_testkit::{BOUND, wait_until};
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -53,6 +54,7 @@ impl Containerd {
         let registry = ImageRegistry::start(busybox).await;
         let directory =
             TempDir::with_prefix("ferrokube-cri-").map_err(|error| error.to_string())?;
+        share(directory.path())?;
         let process = spawn(&installed, directory.path(), &registry)?;
         let mut containerd = Self { registry, directory, process };
         let runtime = containerd.runtime();
@@ -107,6 +109,8 @@ impl Drop for Containerd {
             groups().for_each(|group| _ = fs::remove_dir(group));
             std::thread::yield_now();
         }
+        // With what kubelets have mounted below.
+        let _ = rustix::mount::unmount(self.directory.path(), UnmountFlags::DETACH);
     }
 }
 
@@ -117,6 +121,13 @@ fn installed() -> Result<PathBuf, String> {
         return Err(format!("not installed: {}", String::from_utf8_lossy(&output.stderr)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+/// Lets what a kubelet mounts below a directory reach the mount namespace of the runtime.
+fn share(directory: &Path) -> Result<(), String> {
+    let shared = rustix::mount::mount_bind(directory, directory)
+        .and_then(|()| rustix::mount::mount_change(directory, MountPropagationFlags::SHARED));
+    shared.map_err(|error| format!("cannot mount: {error}"))
 }
 
 async fn ended(process: &mut Child) -> String {
@@ -178,7 +189,7 @@ BinaryName = "{installed}/bin/runc"
     let bin = installed.join("bin");
     let search = std::env::var("PATH").unwrap_or_default();
     Command::new("unshare")
-        .args(["--fork", "--pid", "--mount-proc", "--kill-child"])
+        .args(["--fork", "--pid", "--mount-proc", "--kill-child", "--propagation", "slave"])
         .arg(bin.join("containerd"))
         .arg("--config")
         .arg(own.join("config.toml"))

@@ -150,6 +150,52 @@ async fn a_pod_that_is_not_root_uses_the_volumes_of_its_group() {
     assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_in_memory_and_parts_of_volumes_are_mounted_and_released() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let script = "set -ex; grep ' /fast tmpfs ' /proc/mounts; echo a > /fast/a; \
+        if head -c 2000000 /dev/zero > /fast/b; then exit 9; fi; rm /fast/b; \
+        echo part > /part/file; test \"$(cat /whole/one/file)\" = part; \
+        test ! -e /part/one; test \"$(cat /page.txt)\" = hello; echo done";
+    let main = with(
+        node.busybox("main", script),
+        json!({"volumeMounts": [{"name": "fast", "mountPath": "/fast"},
+            {"name": "disk", "mountPath": "/whole"},
+            {"name": "disk", "mountPath": "/part", "subPath": "one"},
+            {"name": "config", "mountPath": "/page.txt", "subPath": "page"}]}),
+    );
+    let map = json!({"metadata": {"name": "page"}, "data": {"page": "hello"}});
+    node.create("/api/v1/namespaces/default/configmaps", &map).await;
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "mounts"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "restartPolicy": "Never",
+            "containers": [main],
+            "volumes": [{"name": "fast", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                {"name": "disk", "emptyDir": {}},
+                {"name": "config", "configMap": {"name": "page"}}],
+        },
+    });
+    node.create(PODS, &pod).await;
+    let is_over =
+        |pod: &Value| ["Succeeded", "Failed"].iter().any(|it| pod["status"]["phase"] == *it);
+    let ended = node.until("mounts", "it ends", is_over).await;
+    assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}\n{}", node.log());
+    let mounted = || {
+        let all = fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = node.containerd.path("kubelet").display().to_string();
+        all.lines().filter(|line| line.contains(&own)).count()
+    };
+    assert_eq!(mounted(), 3, "the volume in memory, and two parts");
+    node.admin.delete(&format!("{PODS}/mounts")).await.unwrap();
+    node.until_gone("mounts").await;
+    assert_eq!(mounted(), 0);
+}
+
 fn adopted_restarts(pod: &Value) -> i64 {
     main_status(pod)["restartCount"].as_i64().unwrap_or(-1)
 }

@@ -2,7 +2,7 @@
 
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::NodePod;
-use crate::{hooks, host_ports};
+use crate::{hooks, host_ports, names};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
@@ -47,9 +47,12 @@ pub(crate) fn plain(name: &str) -> String {
     format!("{hides}{}", name.replace(['/', '\0'], "_"))
 }
 
+/// Directory of a pod's emptyDirs, in its own.
+pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+
 /// Directory of an emptyDir.
 pub(crate) fn empty_directory(root: &Path, uid: &str, volume: &str) -> PathBuf {
-    pod_directory(root, uid).join("volumes/kubernetes.io~empty-dir").join(volume)
+    pod_directory(root, uid).join(EMPTY_DIRS).join(volume)
 }
 
 /// Directory of a pod's logs.
@@ -92,7 +95,7 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
             attempt,
         }),
         // Runtimes reject a host name in the host's UTS namespace.
-        hostname: if is_on_host { String::new() } else { truncated(&pod.name) },
+        hostname: if is_on_host { String::new() } else { names::host_name(pod) },
         log_directory: log_directory(logs, pod).display().to_string(),
         port_mappings: host_ports::mappings(pod),
         labels: all_labels,
@@ -110,17 +113,21 @@ pub(crate) fn grace(pod: &NodePod) -> i64 {
     pod.spec.termination_grace_period_seconds.unwrap_or(30).max(1)
 }
 
-fn truncated(name: &str) -> String {
-    name.get(..63).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
-}
-
 fn namespaces(pod: &NodePod) -> cri::NamespaceOption {
     let is_on_host = pod.spec.host_network.unwrap_or(false);
     let network = if is_on_host { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod };
+    let is_set = |field: Option<bool>| field == Some(true);
+    let pid = match (is_set(pod.spec.host_pid), is_set(pod.spec.share_process_namespace)) {
+        (true, _) => cri::NamespaceMode::Node,
+        (_, true) => cri::NamespaceMode::Pod,
+        _ => cri::NamespaceMode::Container,
+    };
+    let of_node = is_set(pod.spec.host_ipc);
+    let ipc = if of_node { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod };
     cri::NamespaceOption {
         network: network as i32,
-        pid: cri::NamespaceMode::Container as i32,
-        ipc: cri::NamespaceMode::Pod as i32,
+        pid: pid as i32,
+        ipc: ipc as i32,
         ..cri::NamespaceOption::default()
     }
 }
@@ -291,6 +298,26 @@ mod tests {
     fn amounts_beyond_all_machines_do_not_overflow() {
         let made = resources(&of("100E"));
         assert_eq!((made.cpu_shares, made.cpu_quota > 1000), (MAX_SHARES, true));
+    }
+
+    #[test]
+    fn namespaces_are_those_of_container_pod_or_node() {
+        let of = |fields: &str| {
+            let pod = format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{{fields}containers: \
+                 [{{name: c, image: i}}]}}}}"
+            );
+            let made = namespaces(&NodePod::from_file(pod.as_bytes(), "n").unwrap());
+            [made.network, made.pid, made.ipc]
+        };
+        let [pod, container, node] = [
+            cri::NamespaceMode::Pod as i32,
+            cri::NamespaceMode::Container as i32,
+            cri::NamespaceMode::Node as i32,
+        ];
+        assert_eq!(of(""), [pod, container, pod]);
+        assert_eq!(of("shareProcessNamespace: true, "), [pod, pod, pod]);
+        assert_eq!(of("hostNetwork: true, hostPID: true, hostIPC: true, "), [node, node, node]);
     }
 
     #[test]

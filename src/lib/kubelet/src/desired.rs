@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn a_pod_with_fields_that_are_not_implemented_is_rejected() {
         let mut bad = (*pod("a", json!({}), "Pending")).clone();
-        bad.spec.as_mut().unwrap().host_pid = Some(true);
+        bad.spec.as_mut().unwrap().host_users = Some(false);
         let desired = DesiredPods::of(Some(&[]), Some(Some(vec![Arc::new(bad)])));
         assert!(desired.wanted.is_empty());
-        assert_eq!(desired.rejected[0].2, "not implemented: spec.hostPID");
+        assert_eq!(desired.rejected[0].2, "not implemented: spec.hostUsers");
     }
 }

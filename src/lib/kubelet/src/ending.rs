@@ -35,7 +35,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     stop(node, ending, &seen).await?;
     // After a restart the runtime may have nothing left to report; keep the previous status.
     let is_shown = match &ending.end {
-        PodEnd::Evicted(_) => true,
+        PodEnd::Evicted { .. } => true,
         PodEnd::Deleted => !seen.containers.is_empty(),
         PodEnd::Removed | PodEnd::Refused => false,
     };
@@ -51,7 +51,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
             ..StatusInputs::default()
         };
         let mut status = status(pod, &seen, &inputs, now());
-        if let PodEnd::Evicted(message) = &ending.end {
+        if let PodEnd::Evicted { message, .. } = &ending.end {
             status::set_evicted(&mut status, message);
         }
         node.statuses.post(pod, status);

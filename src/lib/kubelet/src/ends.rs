@@ -11,9 +11,14 @@ pub(crate) enum PodEnd {
     Removed,
     /// The object is marked as deleted, and is removed afterwards. Final.
     Deleted,
-    /// Evicted under resource pressure: it remains as Failed with this message. [`Self::Deleted`]
-    /// may follow.
-    Evicted(String),
+    /// Evicted under resource pressure, or beyond a limit of its own: it remains as Failed.
+    /// [`Self::Deleted`] may follow.
+    Evicted {
+        /// Shown on the pod.
+        message: String,
+        /// Seconds that it has to end.
+        grace: i64,
+    },
     /// Never admitted, for lack of resources: it remains as Failed. [`Self::Deleted`] may follow.
     Refused,
 }
@@ -67,7 +72,7 @@ mod tests {
     fn an_end_that_has_begun_is_not_replaced_by_a_wanted_one() {
         let ends = PodEnds::default();
         ends.begin("a", PodEnd::Deleted);
-        ends.want("a", PodEnd::Evicted(String::new()));
+        ends.want("a", PodEnd::Evicted { message: String::new(), grace: 0 });
         assert_eq!(ends.get("a"), Some(PodEnd::Deleted));
         assert!(!ends.is_over("a"));
         ends.over("a");

@@ -8,6 +8,7 @@ use crate::log_files::{self, LogRotation};
 use crate::node::{KubeletPaths, PodNode};
 use crate::pod::NodePod;
 use crate::pod_loop::{PodLoop, PodSources};
+use crate::pull_secrets::providers::CredentialProviders;
 use crate::server::{KubeletServer, ServedNode};
 use ferrokube_cri::Runtime;
 use ferrokube_images::{ImageCollection, ImageManager, PullEvents};
@@ -40,8 +41,10 @@ impl Kubelet {
         // The runtime has another working directory. Only an empty path fails.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let paths = KubeletPaths { root: absolute(paths.root), logs: absolute(paths.logs) };
+        let mut node = PodNode::new(name, runtime, images, paths, config.eviction.clone());
+        node.dns = config.dns.clone();
         Self {
-            node: PodNode::new(name, runtime, images, paths, config.eviction.clone()),
+            node,
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
             rotation: config.log_rotation,
@@ -55,6 +58,13 @@ impl Kubelet {
     #[must_use]
     pub fn events(mut self, events: Arc<dyn PullEvents>) -> Self {
         self.node.events = Some(events);
+        self
+    }
+
+    /// Sets the credential provider plug-ins.
+    #[must_use]
+    pub fn credential_providers(mut self, providers: CredentialProviders) -> Self {
+        self.node.providers = providers;
         self
     }
 

@@ -24,6 +24,7 @@
 //!   anything is removed. Environment variables (`environment.rs`) are resolved when a container
 //!   starts, those of services from a watch. Service account tokens (`api/tokens.rs`) are renewed
 //!   long before they expire.
+//! - **Names** (`names.rs`, `dns.rs`): host name, `/etc/hosts` and resolver of a pod.
 //! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it
 //!   observes the pod; **hooks** (`hooks.rs`) run as part of starting and stopping a container.
 //! - Calls and log lines carry the trace ids in the pod's annotations (KEP-1668).
@@ -41,6 +42,7 @@ mod assemble;
 mod board;
 mod config;
 mod desired;
+mod dns;
 mod ending;
 mod ends;
 mod environment;
@@ -51,6 +53,7 @@ mod host_ports;
 mod kubelet;
 mod log_files;
 mod look;
+mod names;
 mod next;
 mod node;
 mod objects;
@@ -58,6 +61,7 @@ mod pod;
 mod pod_loop;
 mod probes;
 mod pull_secrets;
+mod run_as;
 mod server;
 mod service_links;
 mod static_pods;
@@ -71,8 +75,8 @@ mod worker;
 
 pub use api::{EventSink, NodeApi, NodeIdentity};
 pub use config::{
-    HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings,
-    ServerConfig, ServerSettings,
+    EvictionSettings, HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile,
+    KubeletSettings, ServerConfig, ServerSettings,
 };
 pub use eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
 pub use eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};
@@ -80,4 +84,5 @@ pub use kubelet::Kubelet;
 pub use log_files::LogRotation;
 pub use node::KubeletPaths;
 pub use pod::{NodePod, NodePodError};
+pub use pull_secrets::providers::{CredentialProviderError, CredentialProviders};
 pub use server::{KubeletServer, KubeletServerError};

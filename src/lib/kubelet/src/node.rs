@@ -1,6 +1,7 @@
 //! State shared by all parts of the kubelet: the node, its clock and directories.
 
 use crate::board::StatusBoard;
+use crate::dns::ClusterDns;
 use crate::ends::PodEnds;
 use crate::eviction::figures::{FigureSource, MachineFigures};
 use crate::eviction::pressure::NodePressure;
@@ -9,6 +10,7 @@ use crate::fields::NodeFacts;
 use crate::next::WallTime;
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
+use crate::pull_secrets::providers::CredentialProviders;
 use ferrokube_cri::{CriError, Runtime, VersionRequest};
 use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
@@ -41,6 +43,8 @@ pub(crate) struct PodNode {
     pub(crate) objects: Arc<dyn PodObjects>,
     pub(crate) figures: Arc<dyn FigureSource>,
     pub(crate) thresholds: EvictionPolicy,
+    pub(crate) dns: ClusterDns,
+    pub(crate) providers: CredentialProviders,
     /// Resources under pressure.
     pub(crate) pressure: Mutex<NodePressure>,
     pub(crate) ends: PodEnds,
@@ -72,6 +76,8 @@ impl PodNode {
             objects: Arc::new(NoObjects),
             figures: Arc::new(MachineFigures),
             thresholds,
+            dns: ClusterDns::default(),
+            providers: CredentialProviders::default(),
             pressure: Mutex::default(),
             ends: PodEnds::default(),
             active: Mutex::default(),

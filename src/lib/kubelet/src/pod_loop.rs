@@ -229,9 +229,11 @@ impl PodLoop {
     fn has_ended(&mut self, pod: &NodePod) -> bool {
         let Some(end) = self.node.ends.get(&pod.uid) else { return false };
         // Only evictions are requested outside this loop.
-        if matches!(end, PodEnd::Evicted(_)) && !self.node.ends.is_over(&pod.uid) {
+        if let PodEnd::Evicted { grace, .. } = end
+            && !self.node.ends.is_over(&pod.uid)
+        {
             let (uid, context) = (pod.uid.clone(), pod.context());
-            self.end(EndingPod { uid, grace: 0, pod: Some(pod.clone()), end }, context);
+            self.end(EndingPod { uid, grace, pod: Some(pod.clone()), end }, context);
         }
         true
     }

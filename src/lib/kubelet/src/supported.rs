@@ -7,9 +7,14 @@ const SPEC: &[&str] = &[
     "affinity",
     "automountServiceAccountToken",
     "containers",
+    "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
+    "hostAliases",
+    "hostIPC",
     "hostNetwork",
+    "hostPID",
+    "hostname",
     "imagePullSecrets",
     "initContainers",
     "nodeName",
@@ -22,6 +27,8 @@ const SPEC: &[&str] = &[
     "securityContext",
     "serviceAccount",
     "serviceAccountName",
+    "shareProcessNamespace",
+    "subdomain",
     "terminationGracePeriodSeconds",
     "tolerations",
     "topologySpreadConstraints",
@@ -56,6 +63,7 @@ const POD_SECURITY: &[&str] = &[
     // Affects persistent volumes only: files of other volumes always get the group.
     "fsGroupChangePolicy",
     "runAsGroup",
+    "runAsNonRoot",
     "runAsUser",
     "seccompProfile",
     "supplementalGroups",
@@ -66,6 +74,7 @@ const CONTAINER_SECURITY: &[&str] = &[
     "privileged",
     "readOnlyRootFilesystem",
     "runAsGroup",
+    "runAsNonRoot",
     "runAsUser",
     "seccompProfile",
 ];
@@ -80,7 +89,9 @@ const VOLUME: &[&str] = &[
     "secret",
 ];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
-const EMPTY_DIR: &[&str] = &[];
+const EMPTY_DIR: &[&str] = &["medium", "sizeLimit"];
+/// Media of an emptyDir.
+const MEDIA: &[&str] = &["", "Memory"];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
@@ -115,6 +126,10 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         &mut |volume, path, found| {
             others(volume, path, VOLUME, found);
             one(volume, path, "emptyDir", EMPTY_DIR, found);
+            let medium = volume.get("emptyDir").and_then(|source| source.get("medium"));
+            if !MEDIA.contains(&medium.and_then(Value::as_str).unwrap_or_default()) {
+                found.push(format!("{path}.emptyDir.medium"));
+            }
             let Some(projected) = volume.get("projected") else { return };
             let source = &mut |source: &Value, path: &str, found: &mut Vec<String>| {
                 others(source, path, PROJECTED, found);

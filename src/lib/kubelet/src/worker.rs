@@ -1,25 +1,29 @@
 //! The worker of a pod: observe, perform the next step, repeat.
 
 use crate::assemble::{self, ContainerStart};
+use crate::dns;
 use crate::environment;
 use crate::hooks::{self, StoppingContainer};
 use crate::log_files;
 use crate::look::look;
+use crate::names;
 use crate::next::{PodAction, PodHolds, SeenPod, WallTime, backing_off, name_of, next};
 use crate::node::{PodNode, in_background, now};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
 use crate::pull_secrets::{self, ImageCredentials};
+use crate::run_as;
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
 use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
     ContainerMetadata, ContainerPhase, ContainerReport, CreateContainerRequest, CriError,
-    RegistryAuth, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
-    StartContainerRequest, StopPodSandboxRequest,
+    ImageSpec, ImageStatusRequest, RegistryAuth, RemoveContainerRequest, RemovePodSandboxRequest,
+    RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
 };
 use ferrokube_images::{PullError, PullPolicy, PullRequest};
+use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +55,8 @@ pub(crate) enum WorkerError {
     Variables(#[from] PodObjectError),
     #[error("cannot make the pod's volumes: {0}")]
     Volume(#[from] VolumeError),
+    #[error("{0}")]
+    User(String),
 }
 
 impl WorkerError {
@@ -63,6 +69,7 @@ impl WorkerError {
             Self::Runtime(error) => ("CreateContainerError", error.to_string()),
             Self::PostStart(why) => ("PostStartHookError", why.clone()),
             Self::Variables(error) => ("CreateContainerConfigError", error.to_string()),
+            Self::User(why) => ("CreateContainerConfigError", why.clone()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
         };
@@ -230,8 +237,9 @@ async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), 
     prepare(node, pod, Vec::new()).await?;
     let logs = assemble::log_directory(&node.paths.logs, pod);
     in_background(move || fs::create_dir_all(logs)).await?;
-    let config = Some(assemble::sandbox(pod, &node.paths.logs, attempt));
-    let request = RunPodSandboxRequest { config, ..RunPodSandboxRequest::default() };
+    let mut config = assemble::sandbox(pod, &node.paths.logs, attempt);
+    config.dns_config = dns::config(node, pod).await?;
+    let request = RunPodSandboxRequest { config: Some(config), ..RunPodSandboxRequest::default() };
     let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| {
         let message = format!("Failed to create pod sandbox: {error}");
         node.warn(pod, "FailedCreatePodSandBox", message);
@@ -280,12 +288,14 @@ async fn start(
         pull.credentials = credentials(node, pod, &pull.image).await;
     }
     let image_ref = node.images.ensure(&pull).await?;
+    check_user(node, pod, container, &image_ref).await?;
     if let Some(stale) = seen.latest(name).filter(|it| it.state() != ContainerPhase::Exited) {
         let container_id = stale.id.clone();
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
     }
     let is_on_host = pod.spec.host_network == Some(true);
     let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
+    let hosts = names::hosts_mount(node, pod, container, &pod_ips).await?;
     let environment =
         environment::resolve(&*node.objects, pod, container, &node.facts(pod_ips).await).await;
     let mut environment = environment.inspect_err(|error| {
@@ -296,6 +306,7 @@ async fn start(
         node.warn(pod, "Failed", format!("Error: {error}"));
     })?;
     mounts.push(termination::mount(node, pod, container, attempt).await?);
+    mounts.extend(hosts);
     let start = ContainerStart { image_ref, attempt, environment, mounts };
     let config = assemble::container(pod, container, start, &node.paths.root);
     let request = CreateContainerRequest {
@@ -331,10 +342,28 @@ async fn start(
     tidy(node, seen, name).await
 }
 
+/// Refuses a container that must not be root and would be.
+async fn check_user(
+    node: &PodNode,
+    pod: &NodePod,
+    container: &Container,
+    image_ref: &str,
+) -> Result<(), WorkerError> {
+    let mut image = None;
+    if run_as::needs_image(pod, container) {
+        let spec = Some(ImageSpec { image: image_ref.to_owned(), ..ImageSpec::default() });
+        let request = ImageStatusRequest { image: spec, verbose: false };
+        image = node.images.runtime().image_status(request).await?.image;
+    }
+    let Some(why) = run_as::refusal(pod, container, image.as_ref()) else { return Ok(()) };
+    node.warn(pod, "Failed", format!("Error: {why}"));
+    Err(WorkerError::User(why))
+}
+
 /// Credentials for pulling the image; empty: anonymous.
 async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> Vec<RegistryAuth> {
     let ImageCredentials { credentials, unusable } =
-        pull_secrets::credentials(&*node.objects, pod, image).await;
+        pull_secrets::credentials(&*node.objects, &node.providers, pod, image).await;
     if !unusable.is_empty() {
         let message = format!(
             "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not \

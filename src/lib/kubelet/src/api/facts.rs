@@ -30,7 +30,7 @@ pub(super) fn quantities(
     let capacity = |signal: EvictionSignal| signal.figure(figures).map_or(0, |it| it.capacity);
     // The eviction thresholds are reserved: pods cannot use that part.
     let left = |signal: EvictionSignal| {
-        let own = thresholds.iter().filter(|it| it.signal == signal);
+        let own = thresholds.iter().filter(|it| it.signal == signal && it.grace.is_none());
         let kept = own.map(|it| it.least(capacity(signal))).max().unwrap_or(0);
         capacity(signal).saturating_sub(kept)
     };

@@ -1,12 +1,11 @@
 //! Settings of log rotation, image garbage collection and eviction.
 
 use super::duration;
-use crate::eviction::threshold::{EvictionPolicy, EvictionThreshold};
+use super::eviction::EvictionSettings;
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_images::ImageCollection;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Minimum interval between checks of log sizes, as in kubelet.
@@ -31,10 +30,8 @@ pub struct HousekeepingSettings {
     pub image_least_age: Option<Duration>,
     /// Idle time after which an image is removed regardless of disk usage.
     pub image_longest_unused: Option<Duration>,
-    /// Amounts by signal, below which pods are evicted.
-    pub eviction_hard: Option<BTreeMap<String, String>>,
-    /// How long a pressure condition outlasts its cause.
-    pub pressure_transition: Option<Duration>,
+    /// When pods are evicted.
+    pub eviction: EvictionSettings,
 }
 
 impl HousekeepingSettings {
@@ -46,6 +43,9 @@ impl HousekeepingSettings {
             let time = duration(value.as_str().unwrap_or("0"))?;
             Ok(Some(time).filter(|time| !time.is_zero()))
         };
+        if self.eviction.set(name, value)? {
+            return Ok(true);
+        }
         match name {
             "containerLogMaxSize" => self.log_max_size = text(),
             "containerLogMaxFiles" => self.log_max_files = value.as_i64(),
@@ -55,17 +55,6 @@ impl HousekeepingSettings {
             "imageGCLowThresholdPercent" => self.image_low_percent = value.as_i64(),
             "imageMinimumGCAge" => self.image_least_age = time()?,
             "imageMaximumGCAge" => self.image_longest_unused = time()?,
-            "evictionPressureTransitionPeriod" => self.pressure_transition = time()?,
-            "evictionHard" => {
-                let fields = value.as_object().into_iter().flat_map(|fields| fields.iter());
-                let pair = |(signal, amount): (&str, &Value)| {
-                    let wrong = || format!("evictionHard.{signal} must be a string");
-                    Ok((signal.to_owned(), amount.as_str().ok_or_else(wrong)?.to_owned()))
-                };
-                let pairs = fields.map(|(signal, amount)| pair((signal.as_ref(), amount)));
-                let pairs: BTreeMap<String, String> = pairs.collect::<Result<_, String>>()?;
-                self.eviction_hard = Some(pairs).filter(|pairs| !pairs.is_empty());
-            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -82,8 +71,7 @@ impl HousekeepingSettings {
             image_low_percent: self.image_low_percent.or(below.image_low_percent),
             image_least_age: self.image_least_age.or(below.image_least_age),
             image_longest_unused: self.image_longest_unused.or(below.image_longest_unused),
-            eviction_hard: self.eviction_hard.or(below.eviction_hard),
-            pressure_transition: self.pressure_transition.or(below.pressure_transition),
+            eviction: self.eviction.over(below.eviction),
         }
     }
 
@@ -146,23 +134,5 @@ impl HousekeepingSettings {
             least_age,
             longest_unused: self.image_longest_unused,
         }
-    }
-
-    /// Checks and adds defaults. As in kubelet, any set threshold replaces all default ones.
-    pub(super) fn eviction(&self, mut wrong: impl FnMut(String)) -> EvictionPolicy {
-        let mut thresholds = Vec::new();
-        match &self.eviction_hard {
-            None => thresholds = EvictionThreshold::defaults(),
-            Some(given) => {
-                for (signal, amount) in given {
-                    match EvictionThreshold::parse(signal, amount) {
-                        Ok(threshold) => thresholds.extend(threshold),
-                        Err(why) => wrong(format!("evictionHard: {why}")),
-                    }
-                }
-            }
-        }
-        let transition = self.pressure_transition.unwrap_or(Duration::from_secs(300));
-        EvictionPolicy { thresholds, transition }
     }
 }

@@ -4,12 +4,15 @@
 //! the wrong type is an error. A field that is not implemented here is named in a warning, never
 //! silently ignored.
 
+mod eviction;
 mod fields;
 mod housekeeping;
 mod server;
 
+use crate::dns::ClusterDns;
 use crate::eviction::threshold::EvictionPolicy;
 use crate::log_files::LogRotation;
+pub use eviction::EvictionSettings;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json;
@@ -18,6 +21,8 @@ use ferrokube_images::{ImageCollection, PullConfig};
 use fields::{ConfigFieldType, UNUSED, USED};
 pub use housekeeping::HousekeepingSettings;
 pub use server::{ServerConfig, ServerSettings};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -77,6 +82,12 @@ pub struct KubeletSettings {
     pub node_status_report_frequency: Option<Duration>,
     /// Duration of the node's lease.
     pub node_lease_duration_seconds: Option<i64>,
+    /// Name servers of the cluster.
+    pub cluster_dns: Option<Vec<String>>,
+    /// Domain of its services.
+    pub cluster_domain: Option<String>,
+    /// The node's own resolver.
+    pub resolv_conf: Option<String>,
     /// Settings of the kubelet's own server.
     pub server: ServerSettings,
     /// Settings of what the kubelet cleans up.
@@ -127,6 +138,8 @@ pub struct KubeletConfig {
     pub image_collection: ImageCollection,
     /// When pods are evicted.
     pub eviction: EvictionPolicy,
+    /// Where pods resolve names.
+    pub(crate) dns: ClusterDns,
 }
 
 impl KubeletConfigFile {
@@ -226,6 +239,11 @@ fn unfit(name: &str, value: &Value, go_type: &str) -> String {
     format!("json: cannot unmarshal {given} into Go struct field {KIND}.{name} of type {go_type}")
 }
 
+/// A duration as other files of kubelet have it.
+pub(crate) fn go_duration_of(text: &str) -> Result<Duration, String> {
+    duration(text)
+}
+
 /// A Go duration of whole nanoseconds: `1m30s`, `1.5h`, `100ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || go::duration_fault(text);
@@ -279,6 +297,13 @@ impl KubeletSettings {
         match name {
             "containerRuntimeEndpoint" => self.container_runtime_endpoint = text,
             "imageServiceEndpoint" => self.image_service_endpoint = text,
+            "clusterDNS" => {
+                let all = value.as_array().into_iter().flat_map(|all| all.as_slice().iter());
+                let all: Vec<String> = all.filter_map(Value::as_str).map(str::to_owned).collect();
+                self.cluster_dns = Some(all).filter(|all| !all.is_empty());
+            }
+            "clusterDomain" => self.cluster_domain = text,
+            "resolvConf" => self.resolv_conf = text,
             "staticPodPath" => self.static_pod_path = text,
             "fileCheckFrequency" => self.file_check_frequency = time,
             "podLogsDir" => self.pod_logs_dir = text,
@@ -335,6 +360,9 @@ impl KubeletSettings {
             node_lease_duration_seconds: self
                 .node_lease_duration_seconds
                 .or(below.node_lease_duration_seconds),
+            cluster_dns: self.cluster_dns.or(below.cluster_dns),
+            cluster_domain: self.cluster_domain.or(below.cluster_domain),
+            resolv_conf: self.resolv_conf.or(below.resolv_conf),
             server: self.server.over(below.server),
             housekeeping: self.housekeeping.over(below.housekeeping),
         }
@@ -391,7 +419,18 @@ impl KubeletSettings {
         let server = self.server.finish(&mut wrong);
         let log_rotation = self.housekeeping.log_rotation(&mut wrong);
         let image_collection = self.housekeeping.image_collection(&mut wrong);
-        let eviction = self.housekeeping.eviction(&mut wrong);
+        for server in self.cluster_dns.iter().flatten() {
+            if server.parse::<IpAddr>().is_err() {
+                wrong(format!("clusterDNS: {server:?} is not an IP address"));
+            }
+        }
+        let default = ClusterDns::default();
+        let dns = ClusterDns {
+            servers: self.cluster_dns.unwrap_or_default(),
+            domain: self.cluster_domain.unwrap_or(default.domain),
+            resolv_conf: self.resolv_conf.map_or(default.resolv_conf, PathBuf::from),
+        };
+        let eviction = self.housekeeping.eviction.finish(&mut wrong);
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
         }
@@ -429,6 +468,7 @@ impl KubeletSettings {
             log_rotation,
             image_collection,
             eviction,
+            dns,
         })
     }
 }

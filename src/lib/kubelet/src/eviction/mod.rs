@@ -2,6 +2,7 @@
 //! finally evicts pods one at a time.
 
 pub(crate) mod figures;
+mod limits;
 pub(crate) mod pressure;
 mod ranking;
 mod sandbox_image;
@@ -12,9 +13,11 @@ use crate::ends::PodEnd;
 use crate::node::{PodNode, in_background};
 use crate::pod::NodePod;
 use crate::usage::UsageCollector;
+use crate::volumes::is_in_memory;
 use ferrokube_cri::{CriError, ImageFsInfoRequest, ListContainersRequest};
 use ferrokube_images::{ImageCollection, ImageCollector};
 use figures::{NodeFigures, ResourceFigure};
+use k8s_openapi::api::core::v1::Volume;
 use pressure::NodePressure;
 use ranking::PodConsumption;
 use sandbox_image::sandbox_images;
@@ -47,6 +50,7 @@ pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
         image_root: None,
         collected: None,
         missed: BTreeMap::new(),
+        since: vec![None; node.thresholds.thresholds.len()],
     };
     loop {
         keeper.look().await;
@@ -64,13 +68,16 @@ struct RoomKeeper<'a> {
     image_root: Option<PathBuf>,
     /// When images were last scanned.
     collected: Option<Instant>,
-    /// When each threshold was last crossed.
+    /// When a threshold of each signal was last crossed.
     missed: BTreeMap<EvictionSignal, Instant>,
+    /// Since when each threshold, in the order of the policy, is missed without a break.
+    since: Vec<Option<Instant>>,
 }
 
 impl RoomKeeper<'_> {
     async fn look(&mut self) {
         self.find_images().await;
+        self.evict_over_limits().await;
         let mut figures = self.figures().await;
         self.show(&figures);
         if self.collected.is_none_or(|at| at.elapsed() >= COLLECT) {
@@ -117,20 +124,24 @@ impl RoomKeeper<'_> {
     }
 
     fn first_missed(&self, figures: &NodeFigures) -> Option<(EvictionThreshold, ResourceFigure)> {
-        let missed = self
-            .node
-            .thresholds
-            .thresholds
-            .iter()
-            .filter_map(|one| Some((*one, one.missed(figures)?)));
-        missed.min_by_key(|(threshold, _)| threshold.signal)
+        let is_due = |threshold: &EvictionThreshold, since: &Option<Instant>| {
+            since.is_some_and(|since| since.elapsed() >= threshold.grace.unwrap_or_default())
+        };
+        let all = self.node.thresholds.thresholds.iter().zip(&self.since);
+        let missed = all
+            .filter(|(threshold, since)| is_due(threshold, since))
+            .filter_map(|(threshold, _)| Some((*threshold, threshold.missed(figures, true)?)));
+        // A hard threshold before one with a grace period.
+        missed.min_by_key(|(threshold, _)| (threshold.signal, threshold.grace.is_some()))
     }
 
     /// Sets the conditions for thresholds crossed now or within the transition period.
     fn show(&mut self, figures: &NodeFigures) {
         let now = Instant::now();
-        for threshold in &self.node.thresholds.thresholds {
-            if threshold.missed(figures).is_some() {
+        for (threshold, since) in self.node.thresholds.thresholds.iter().zip(&mut self.since) {
+            let is_missed = threshold.missed(figures, since.is_some()).is_some();
+            *since = is_missed.then(|| since.unwrap_or(now));
+            if is_missed {
                 self.missed.insert(threshold.signal, now);
             }
         }
@@ -205,15 +216,21 @@ impl RoomKeeper<'_> {
                 ));
             }
         }
-        tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
-        self.node.warn(&pod, "Evicted", message.clone());
-        self.node.ends.want(&pod.uid, PodEnd::Evicted(message));
+        let own = assemble::grace(&pod);
+        let most = i64::try_from(self.node.thresholds.max_pod_grace.as_secs()).unwrap_or(i64::MAX);
+        self.end(&pod, message, threshold.grace.map_or(0, |_| own.min(most)));
         let ended = async {
             while !self.node.ends.is_over(&pod.uid) {
                 tokio::time::sleep(END_POLL).await;
             }
         };
         let _ = tokio::time::timeout(END_TIMEOUT, ended).await;
+    }
+
+    fn end(&self, pod: &NodePod, message: String, grace: i64) {
+        tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
+        self.node.warn(pod, "Evicted", message.clone());
+        self.node.ends.want(&pod.uid, PodEnd::Evicted { message, grace });
     }
 
     async fn consumption(
@@ -233,9 +250,11 @@ impl RoomKeeper<'_> {
         if signal.is_of_disk() {
             for pod in pods {
                 let mut folders = vec![assemble::log_directory(&self.node.paths.logs, pod)];
-                for volume in pod.spec.volumes.iter().flatten() {
-                    folders.push(empty_directory(&self.node.paths.root, &pod.uid, &volume.name));
-                }
+                folders.extend(
+                    disk_volumes(pod).map(|volume| {
+                        empty_directory(&self.node.paths.root, &pod.uid, &volume.name)
+                    }),
+                );
                 let size = move || {
                     let mut left = MAX_FILES;
                     Ok(folders.iter().map(|folder| size(folder, &mut left)).sum())
@@ -248,7 +267,13 @@ impl RoomKeeper<'_> {
     }
 }
 
-/// Bytes on disk below a directory, without following links.
+/// Volumes of a pod that may take room on the disk.
+fn disk_volumes(pod: &NodePod) -> impl Iterator<Item = &Volume> {
+    let is_in_memory = |volume: &&Volume| volume.empty_dir.as_ref().is_some_and(is_in_memory);
+    pod.spec.volumes.iter().flatten().filter(move |volume| !is_in_memory(volume))
+}
+
+/// Bytes below a directory, without following links.
 fn size(folder: &Path, left: &mut usize) -> u64 {
     let mut bytes: u64 = 0;
     let mut folders = vec![folder.to_owned()];

@@ -80,11 +80,18 @@ impl Drop for ShortNode {
 
 impl ShortNode {
     fn new(pods: Vec<Pod>) -> Self {
+        Self::with("", pods)
+    }
+
+    /// With these fields of its configuration.
+    fn with(fields: &str, pods: Vec<Pod>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Arc::<FakeRuntime>::default();
-        let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-                     registryPullQPS: 0}";
-        let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
+        let file = format!(
+            "{{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
+             registryPullQPS: 0{fields}}}"
+        );
+        let config = KubeletConfigFile::parse(file.as_bytes()).unwrap().settings.finish().unwrap();
         let client = Runtime::new(Arc::new(WithSandboxImage(Arc::clone(&runtime))));
         let events = Arc::<Reasons>::default();
         let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
@@ -173,6 +180,41 @@ async fn a_node_that_is_short_of_memory_evicts_one_pod_and_lets_none_in() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_soft_threshold_evicts_after_its_grace_period_and_until_enough_is_reclaimed() {
+    let fields = ", evictionSoft: {memory.available: 500Mi}, \
+        evictionSoftGracePeriod: {memory.available: 2m}, \
+        evictionMinimumReclaim: {memory.available: 100Mi}, evictionMaxPodGracePeriod: 7";
+    let node = ShortNode::with(fields, vec![pod("a", None), pod("b", None)]);
+    node.until(|node| node.runs("a") && node.runs("b")).await;
+    let available = |mebibytes: u64| *node.figures.memory.lock() = mebibytes << 20;
+    let both_run = || node.runs("a") && node.runs("b");
+    available(400);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(node.node.pressure.lock().memory, "the condition does not wait");
+    available(700);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    available(400);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(both_run(), "it begins again");
+    node.until(|_| !both_run()).await;
+    // Above the threshold, but not by enough.
+    available(550);
+    node.until(|node| node.is_evicted("a") && node.is_evicted("b")).await;
+    let message = node.status("a").message.unwrap_or_default();
+    assert!(message.contains("Threshold quantity: 500Mi"), "{message}");
+    assert_eq!(
+        node.node.ends.get("a").map(|end| matches!(end, PodEnd::Evicted { grace: 7, .. })),
+        Some(true)
+    );
+    available(600);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    node.pods.set([pod("c", Some("1Mi"))]);
+    node.until(|node| node.runs("c")).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(node.runs("c"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
     let node = ShortNode::new(vec![pod("a", None)]);
     node.until(|node| node.runs("a")).await;
@@ -192,6 +234,33 @@ async fn fault_58_a_full_disk_costs_unused_images_before_pods() {
     assert!(images.contains(&"r.io/pause:3".to_owned()), "of sandboxes: {images:?}");
     assert!(node.runs("a") && !node.node.pressure.lock().disk);
     assert!(!node.events.0.lock().iter().any(|(_, reason)| *reason == "Evicted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_58_a_pod_that_fills_its_volume_is_evicted_and_no_other() {
+    let with_volume = |name: &str| {
+        let mut made = pod(name, None);
+        let volume = json!([{"name": "v", "emptyDir": {"sizeLimit": "64Ki"}}]);
+        made.spec.as_mut().unwrap().volumes = serde_json::from_value(volume).unwrap();
+        made
+    };
+    let node = ShortNode::new(vec![with_volume("full"), with_volume("small")]);
+    node.until(|node| node.runs("full") && node.runs("small")).await;
+    let write = |name: &str, kibibytes: usize| {
+        let volume = empty_directory(&node.node.paths.root, name, "v");
+        let mut file = fs::File::create(volume.join("data")).unwrap();
+        io::Write::write_all(&mut file, &vec![1; kibibytes << 10]).unwrap();
+        // Some file systems count blocks only then.
+        file.sync_all().unwrap();
+    };
+    write("small", 32);
+    write("full", 128);
+    node.until(|node| node.is_evicted("full")).await;
+    let message = node.status("full").message.unwrap_or_default();
+    assert_eq!(message, "Usage of EmptyDir volume \"v\" exceeds the limit \"64Ki\". ");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(node.runs("small") && !node.runs("full"));
+    assert!(!node.node.pressure.lock().disk, "the node has room");
 }
 
 #[tokio::test(start_paused = true)]

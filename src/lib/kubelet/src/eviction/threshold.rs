@@ -11,6 +11,8 @@ pub struct EvictionPolicy {
     pub thresholds: Vec<EvictionThreshold>,
     /// How long a pressure condition outlasts its cause.
     pub transition: Duration,
+    /// Longest time that a pod gets to end when a threshold with a grace period evicts it.
+    pub max_pod_grace: Duration,
 }
 
 /// Eviction signals, in the order in which they are handled.
@@ -53,9 +55,62 @@ pub struct EvictionThreshold {
     /// The monitored signal.
     pub(crate) signal: EvictionSignal,
     least: LeastAmount,
+    /// How long it is missed before pods are evicted; `None`: a hard one, which evicts at once.
+    pub(crate) grace: Option<Duration>,
+    /// What must be left above it until it counts as met again.
+    reclaim: Option<LeastAmount>,
+}
+
+impl LeastAmount {
+    /// `None` for 0% and 100%.
+    fn parse(amount: &str) -> Result<Option<Self>, String> {
+        let wrong = || format!("invalid eviction threshold {amount:?}");
+        let Some(percent) = amount.strip_suffix('%') else {
+            let quantity = Quantity::parse(amount).map_err(|_| wrong())?.value();
+            let quantity = u64::try_from(quantity)
+                .map_err(|_| format!("eviction threshold {amount} must be positive"))?;
+            return Ok(Some(Self::Absolute(quantity)));
+        };
+        let percent: f64 = percent.parse().map_err(|_| wrong())?;
+        if percent == 0.0 || percent == 100.0 {
+            return Ok(None);
+        }
+        if !(0.0..100.0).contains(&percent) {
+            return Err(format!(
+                "eviction percentage threshold {amount} must be >= 0% and <= 100%"
+            ));
+        }
+        Ok(Some(Self::Share(percent / 100.0)))
+    }
+
+    /// The amount for this capacity.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share between 0 and 1 of a count"
+    )]
+    fn of(self, capacity: u64) -> u64 {
+        match self {
+            Self::Absolute(amount) => amount,
+            Self::Share(share) => (capacity as f64 * share) as u64,
+        }
+    }
 }
 
 impl EvictionSignal {
+    /// By the name in a configuration.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        let row = SIGNALS.iter().find(|row| row.1 == name);
+        Ok(row.ok_or_else(|| format!("unknown eviction signal {name}"))?.0)
+    }
+
+    /// As a configuration has it.
+    pub(crate) fn name(self) -> &'static str {
+        let row = SIGNALS.iter().find(|row| row.0 == self);
+        row.map_or("", |row| row.1)
+    }
+
     /// The resource's name in messages.
     pub(crate) fn resource(self) -> &'static str {
         let row = SIGNALS.iter().find(|row| row.0 == self);
@@ -87,50 +142,33 @@ impl EvictionThreshold {
 
     /// `None` for 0% and 100%, which turn a signal off.
     pub(crate) fn parse(signal: &str, amount: &str) -> Result<Option<Self>, String> {
-        let row = SIGNALS.iter().find(|row| row.1 == signal);
-        let signal = row.ok_or_else(|| format!("unknown eviction signal {signal}"))?.0;
-        let wrong = || format!("invalid eviction threshold {amount:?}");
-        let least = match amount.strip_suffix('%') {
-            Some(percent) => {
-                let percent: f64 = percent.parse().map_err(|_| wrong())?;
-                if percent == 0.0 || percent == 100.0 {
-                    return Ok(None);
-                }
-                if !(0.0..100.0).contains(&percent) {
-                    return Err(format!(
-                        "eviction percentage threshold {amount} must be >= 0% and <= 100%"
-                    ));
-                }
-                LeastAmount::Share(percent / 100.0)
-            }
-            None => {
-                let quantity = Quantity::parse(amount).map_err(|_| wrong())?.value();
-                let quantity = u64::try_from(quantity)
-                    .map_err(|_| format!("eviction threshold {amount} must be positive"))?;
-                LeastAmount::Absolute(quantity)
-            }
-        };
-        Ok(Some(Self { signal, least }))
+        let signal = EvictionSignal::named(signal)?;
+        let Some(least) = LeastAmount::parse(amount)? else { return Ok(None) };
+        Ok(Some(Self { signal, least, grace: None, reclaim: None }))
     }
 
-    /// The threshold as an amount, for this capacity.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "a share between 0 and 1 of a count"
-    )]
+    /// Waits this long before it evicts.
+    pub(crate) fn with_grace(self, grace: Duration) -> Self {
+        Self { grace: Some(grace), ..self }
+    }
+
+    /// Once missed, it is until this much more is left.
+    pub(crate) fn with_reclaim(self, amount: &str) -> Result<Self, String> {
+        Ok(Self { reclaim: LeastAmount::parse(amount)?, ..self })
+    }
+
+    /// The amount for this capacity.
     pub(crate) fn least(&self, capacity: u64) -> u64 {
-        match self.least {
-            LeastAmount::Absolute(amount) => amount,
-            LeastAmount::Share(share) => (capacity as f64 * share) as u64,
-        }
+        self.least.of(capacity)
     }
 
-    /// The resource, if its availability is below the threshold.
-    pub(crate) fn missed(&self, figures: &NodeFigures) -> Option<ResourceFigure> {
+    /// The resource, if its availability is below the threshold, or if `was_missed` below the
+    /// threshold plus the amount to reclaim.
+    pub(crate) fn missed(&self, figures: &NodeFigures, was_missed: bool) -> Option<ResourceFigure> {
         let figure = self.signal.figure(figures)?;
-        (figure.available < self.least(figure.capacity)).then_some(figure)
+        let more = self.reclaim.filter(|_| was_missed).map_or(0, |it| it.of(figure.capacity));
+        let least = self.least(figure.capacity).saturating_add(more);
+        (figure.available < least).then_some(figure)
     }
 
     /// Formatted as in kubelet's messages.
@@ -186,15 +224,22 @@ mod tests {
     fn a_figure_that_is_unknown_is_enough() {
         let [memory, ..] = EvictionThreshold::defaults()[..] else { panic!("the first") };
         let mut figures = NodeFigures::default();
-        assert_eq!(memory.missed(&figures), None);
+        assert_eq!(memory.missed(&figures, false), None);
         let low = ResourceFigure { capacity: 1 << 30, available: (100 << 20) - 1 };
         figures.memory = Some(low);
-        assert_eq!(memory.missed(&figures), Some(low));
+        assert_eq!(memory.missed(&figures, false), Some(low));
         assert_eq!(
             memory.message(low),
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 102399Ki. "
         );
-        figures.memory = Some(ResourceFigure { available: 100 << 20, ..low });
-        assert_eq!(memory.missed(&figures), None);
+        let enough = ResourceFigure { available: 100 << 20, ..low };
+        figures.memory = Some(enough);
+        assert_eq!(memory.missed(&figures, false), None);
+        assert_eq!(memory.missed(&figures, true), None);
+        let reclaiming = memory.with_reclaim("1Mi").unwrap();
+        assert_eq!(reclaiming.missed(&figures, false), None);
+        assert_eq!(reclaiming.missed(&figures, true), Some(enough));
+        figures.memory = Some(ResourceFigure { available: 101 << 20, ..low });
+        assert_eq!(reclaiming.missed(&figures, true), None);
     }
 }

@@ -50,6 +50,12 @@ impl Keyring {
         serde_json::from_slice::<DockerAuths>(bytes).is_ok_and(|auths| self.add(auths))
     }
 
+    /// Adds what a plug-in has.
+    pub(super) fn add_provided(&mut self, place: &str, username: String, password: String) {
+        let auth = RegistryAuth { username, password, ..RegistryAuth::default() };
+        self.0.entry(Reverse(key(place))).or_default().push(auth);
+    }
+
     fn add(&mut self, auths: DockerAuths) -> bool {
         let pairs = auths.into_iter().map(|(place, auth)| Some((key(&place), credentials(auth)?)));
         let Some(pairs) = pairs.collect::<Option<Vec<_>>>() else { return false };
@@ -103,7 +109,7 @@ fn credentials(auth: DockerAuth) -> Option<RegistryAuth> {
 }
 
 /// The image's repository with its host, without tag and digest.
-fn repository(image: &str) -> String {
+pub(super) fn repository(image: &str) -> String {
     let image = image.split('@').next().unwrap_or(image);
     let image = match image.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => name,
@@ -115,6 +121,11 @@ fn repository(image: &str) -> String {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => image.to_owned(),
         _ => hub(image),
     }
+}
+
+/// Whether an entry of this name is for a repository.
+pub(super) fn is_for(place: &str, repository: &str) -> bool {
+    matches(&key(place), repository)
 }
 
 fn hub(path: &str) -> String {

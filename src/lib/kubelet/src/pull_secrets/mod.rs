@@ -1,6 +1,8 @@
-//! The pull secrets of a pod: its own, or those of its service account.
+//! Credentials for a pod's images: its pull secrets, or those of its service account, and those
+//! of the node's credential provider plug-ins.
 
 mod keyring;
+pub(crate) mod providers;
 
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
@@ -8,6 +10,7 @@ use ferrokube_cri::RegistryAuth;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Secret};
 use keyring::Keyring;
+use providers::CredentialProviders;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,6 +31,7 @@ pub(crate) struct ImageCredentials {
 /// Reads the secrets, and selects the credentials that match the image.
 pub(crate) async fn credentials(
     objects: &dyn PodObjects,
+    providers: &CredentialProviders,
     pod: &NodePod,
     image: &str,
 ) -> ImageCredentials {
@@ -43,7 +47,16 @@ pub(crate) async fn credentials(
             unusable.push(name);
         }
     }
-    ImageCredentials { credentials: keyring.lookup(image), unusable }
+    let mut credentials = keyring.lookup(image);
+    // Those of the pod come first.
+    let mut provided = Keyring::default();
+    providers.add(&mut provided, image).await;
+    for auth in provided.lookup(image) {
+        if !credentials.contains(&auth) {
+            credentials.push(auth);
+        }
+    }
+    ImageCredentials { credentials, unusable }
 }
 
 /// Names of the pod's secrets, or of its service account's if it names none, as kube-apiserver's
@@ -165,7 +178,7 @@ mod tests {
         let mut pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
         pod.is_static = false;
         let ImageCredentials { credentials, unusable } =
-            credentials(&RegistryObjects, &pod, image).await;
+            credentials(&RegistryObjects, &CredentialProviders::default(), &pod, image).await;
         (credentials.into_iter().map(|auth| auth.username).collect(), unusable)
     }
 

@@ -5,13 +5,14 @@
 
 mod atomic;
 mod claims;
+mod memory;
 mod mounts;
 mod ownership;
 mod payload;
 mod sub_path;
 
+pub(crate) use memory::{is_in_memory, limit};
 pub(crate) use mounts::mounts;
-pub(crate) use sub_path::release_all;
 
 use crate::assemble;
 use crate::fields::NodeFacts;
@@ -91,11 +92,16 @@ pub(crate) async fn prepare(
             .map_err(|source| VolumeError::Object { volume: volume.name.clone(), source })?;
         let host_path = volume.host_path.clone();
         let group = pod.fs_group();
+        let in_memory = volume.empty_dir.as_ref().filter(|source| is_in_memory(source));
+        let in_memory = in_memory.map(|source| memory::bytes(pod, source, facts.memory));
         let work = move || match (payload, host_path) {
             (Some(files), _) => atomic::write(&target, &files, Ownership::read_only(group)),
             (None, Some(given)) => check_host_path(&given),
             (None, None) => {
                 fs::create_dir_all(&target)?;
+                if let Some(bytes) = in_memory {
+                    memory::mount(&target, bytes)?;
+                }
                 // kubelet's mode of an emptyDir: writable by any user of the pod.
                 Ownership::writable(group).give_directory(&target, 0o777)
             }
@@ -106,6 +112,12 @@ pub(crate) async fn prepare(
         })?;
     }
     Ok(())
+}
+
+/// Unmounts everything below a pod's directory. Required before removing it.
+pub(crate) fn release_all(pod: &Path) -> io::Result<()> {
+    sub_path::release_all(pod)?;
+    memory::unmount_all(pod)
 }
 
 /// Whether containers get it read-only: volumes written by the kubelet, and read-only claims.

@@ -134,8 +134,8 @@ fn release(target: &Path) -> io::Result<()> {
     }
 }
 
-/// Releases all targets of a pod. Required before removing its directory.
-pub(crate) fn release_all(pod: &Path) -> io::Result<()> {
+/// Releases all targets of a pod.
+pub(super) fn release_all(pod: &Path) -> io::Result<()> {
     let all = pod.join(FOLDER);
     if !all.try_exists()? {
         return Ok(());

@@ -148,4 +148,22 @@ fn figures_of_images_and_evictions_have_kubelets_defaults_and_bounds() {
     assert_eq!(eviction("evictionHard: {memory.available: 0%}"), Ok(0));
     let why = eviction("evictionHard: {memory.used: 1Gi}").unwrap_err();
     assert!(why.contains("unknown eviction signal memory.used"), "{why}");
+    let merged = "evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true";
+    assert_eq!(eviction(merged), Ok(5));
+    let soft = "evictionSoft: {memory.available: 1Gi}";
+    let why = eviction(soft).unwrap_err();
+    let words = "grace period must be specified for the soft eviction threshold memory.available";
+    assert!(why.contains(words), "{why}");
+    let soft = format!("{soft}\nevictionSoftGracePeriod: {{memory.available: 1m30s}}");
+    assert_eq!(eviction(&soft), Ok(6), "next to the hard defaults");
+    for (fields, words) in [
+        ("evictionSoftGracePeriod: {memory.used: 1m}", "unknown eviction signal memory.used"),
+        ("evictionMinimumReclaim: {memory.used: 1Gi}", "unknown eviction signal memory.used"),
+        ("evictionMinimumReclaim: {memory.available: -1}", "must be positive"),
+        ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod -1 must not be negative"),
+        ("evictionSoft: {memory.available: 1}", "must be a string"),
+    ] {
+        let why = eviction(fields).unwrap_err();
+        assert!(why.contains(words), "{fields}: {why}");
+    }
 }

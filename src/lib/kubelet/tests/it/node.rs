@@ -60,7 +60,7 @@ impl StaticNode {
         };
         // Whatever is left on this machine.
         let off = || BTreeMap::from([("memory.available".to_owned(), "0%".to_owned())]);
-        settings.housekeeping.eviction_hard.get_or_insert_with(off);
+        settings.housekeeping.eviction.hard.get_or_insert_with(off);
         settings.housekeeping.image_high_percent.get_or_insert(100);
         let config = settings.finish().expect("a right configuration");
         let runtime = Runtime::new(Arc::clone(&self.runtime) as Arc<_>);

@@ -1,0 +1,183 @@
+//! Limits of a pod's own on the room that it takes: `sizeLimit` of its emptyDirs, and
+//! `limits.ephemeral-storage` of its containers. Who exceeds one is evicted, however much is left.
+
+use super::{MAX_FILES, RoomKeeper, disk_volumes, size};
+use crate::assemble::{self, empty_directory};
+use crate::names;
+use crate::node::in_background;
+use crate::pod::NodePod;
+use crate::volumes;
+use ferrokube_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::{Container, Volume};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a pod takes, as far as a limit is on it; bytes.
+#[derive(Debug, Default)]
+struct TakenRoom {
+    /// By volume.
+    volumes: BTreeMap<String, u64>,
+    /// Writable layers and logs by container.
+    containers: BTreeMap<String, u64>,
+    /// Its `/etc/hosts`, which its containers may write.
+    hosts: u64,
+}
+
+impl RoomKeeper<'_> {
+    /// Evicts pods that take more than they may.
+    pub(super) async fn evict_over_limits(&self) {
+        let pods: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
+        let limited: Vec<NodePod> = pods.into_iter().filter(is_limited).collect();
+        if limited.is_empty() {
+            return;
+        }
+        // Without an answer of the runtime logs and volumes still count.
+        let layers = if limited.iter().any(has_limited_container) {
+            self.usage.consumption(false).await.unwrap_or_default()
+        } else {
+            BTreeMap::new()
+        };
+        for pod in limited {
+            let (own, root) = (pod.clone(), self.node.paths.root.clone());
+            let logs = assemble::log_directory(&self.node.paths.logs, &pod);
+            let layers = layers.get(&pod.uid).cloned().unwrap_or_default();
+            let taken = in_background(move || Ok(taken(&own, &root, &logs, layers))).await;
+            if let Some(message) = exceeded(&pod, &taken.unwrap_or_default()) {
+                self.end(&pod, message, 0);
+            }
+        }
+    }
+}
+
+fn storage_limit(container: &Container) -> Option<u64> {
+    let limits = container.resources.as_ref()?.limits.as_ref()?;
+    let limit = Quantity::parse(&limits.get("ephemeral-storage")?.0).ok()?.value();
+    u64::try_from(limit).ok()
+}
+
+fn has_limited_container(pod: &NodePod) -> bool {
+    pod.spec.containers.iter().any(|container| storage_limit(container).is_some())
+}
+
+/// Static pods have no limits, as kubelet evicts no critical ones.
+fn is_limited(pod: &NodePod) -> bool {
+    let has_limit = |volume: &Volume| volume.empty_dir.as_ref().and_then(volumes::limit).is_some();
+    let mut volumes = pod.spec.volumes.iter().flatten();
+    let is_any = has_limited_container(pod) || volumes.any(has_limit);
+    is_any && !super::ranking::is_critical(pod)
+}
+
+/// Measures the disk usage; may take long.
+fn taken(pod: &NodePod, root: &Path, logs: &Path, layers: BTreeMap<String, u64>) -> TakenRoom {
+    let below = |folder: PathBuf| size(&folder, &mut { MAX_FILES });
+    let counts_all = has_limited_container(pod);
+    let mut taken = TakenRoom::default();
+    for volume in pod.spec.volumes.iter().flatten() {
+        let Some(source) = &volume.empty_dir else { continue };
+        if counts_all || volumes::limit(source).is_some() {
+            let used = below(empty_directory(root, &pod.uid, &volume.name));
+            taken.volumes.insert(volume.name.clone(), used);
+        }
+    }
+    if counts_all {
+        let hosts = fs::symlink_metadata(names::hosts_file(root, &pod.uid));
+        taken.hosts = hosts.map_or(0, |meta| meta.blocks().saturating_mul(512));
+        for container in &pod.spec.containers {
+            let layer = layers.get(&container.name).copied().unwrap_or(0);
+            let used = layer.saturating_add(below(logs.join(&container.name)));
+            taken.containers.insert(container.name.clone(), used);
+        }
+    }
+    taken
+}
+
+/// The first limit that is exceeded, with kubelet's message.
+fn exceeded(pod: &NodePod, taken: &TakenRoom) -> Option<String> {
+    let used = |name: &str| taken.volumes.get(name).copied().unwrap_or(0);
+    for volume in pod.spec.volumes.iter().flatten() {
+        let Some(source) = &volume.empty_dir else { continue };
+        if let (Some(limit), Some(shown)) = (volumes::limit(source), &source.size_limit)
+            && used(&volume.name) > limit
+        {
+            let (name, shown) = (&volume.name, &shown.0);
+            return Some(format!(
+                "Usage of EmptyDir volume {name:?} exceeds the limit {shown:?}. "
+            ));
+        }
+    }
+    let total = pod.spec.containers.iter().filter_map(storage_limit).reduce(u64::saturating_add)?;
+    let volumes = disk_volumes(pod).map(|volume| used(&volume.name));
+    let all = volumes.chain(taken.containers.values().copied());
+    let all = all.fold(taken.hosts, u64::saturating_add);
+    if all > total {
+        let total = super::threshold::amount(super::EvictionSignal::NodeDisk, total);
+        return Some(format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {total}. "
+        ));
+    }
+    pod.spec.containers.iter().find_map(|container| {
+        let limit = storage_limit(container)?;
+        let name = &container.name;
+        let is_over = taken.containers.get(name).is_some_and(|used| *used > limit);
+        let shown = super::threshold::amount(super::EvictionSignal::NodeDisk, limit);
+        let message =
+            format!("Container {name} exceeded its local ephemeral storage limit {shown:?}. ");
+        is_over.then_some(message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(volumes: Value, limits: &[&str]) -> NodePod {
+        let container = |(index, limit): (usize, &&str)| {
+            let limits =
+                if limit.is_empty() { json!({}) } else { json!({"ephemeral-storage": limit}) };
+            json!({"name": format!("c{index}"), "image": "i", "resources": {"limits": limits}})
+        };
+        let containers: Vec<Value> = limits.iter().enumerate().map(container).collect();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": containers, "volumes": volumes}});
+        let mut pod = NodePod::from_file(pod.to_string().as_bytes(), "n").unwrap();
+        pod.is_static = false;
+        pod
+    }
+
+    fn room(volumes: &[(&str, u64)], containers: &[(&str, u64)]) -> TakenRoom {
+        let map = |list: &[(&str, u64)]| {
+            list.iter().map(|(name, used)| ((*name).to_owned(), *used)).collect()
+        };
+        TakenRoom { volumes: map(volumes), containers: map(containers), hosts: 0 }
+    }
+
+    #[test]
+    fn the_first_limit_that_is_exceeded_is_named() {
+        let empty = json!([{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]);
+        let volume = pod(empty, &[""]);
+        assert!(is_limited(&volume));
+        assert_eq!(exceeded(&volume, &room(&[("v", 1 << 20)], &[])), None);
+        assert_eq!(
+            exceeded(&volume, &room(&[("v", (1 << 20) + 1)], &[])).as_deref(),
+            Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ")
+        );
+        let two = pod(json!([{"name": "v", "emptyDir": {}}]), &["2Mi", "1Mi"]);
+        assert!(is_limited(&two));
+        assert_eq!(exceeded(&two, &room(&[("v", 1 << 20)], &[("c0", 1 << 20), ("c1", 9)])), None);
+        assert_eq!(
+            exceeded(&two, &room(&[("v", 2 << 20)], &[("c0", 1 << 20), ("c1", 9)])).as_deref(),
+            Some("Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ")
+        );
+        assert_eq!(
+            exceeded(&two, &room(&[], &[("c0", 9), ("c1", 2 << 20)])).as_deref(),
+            Some("Container c1 exceeded its local ephemeral storage limit \"1Mi\". ")
+        );
+        let memory = json!([{"name": "v", "emptyDir": {"medium": "Memory"}}]);
+        let memory = pod(memory, &["1Mi"]);
+        assert_eq!(exceeded(&memory, &room(&[("v", 5 << 20)], &[])), None, "it is not on the disk");
+        assert!(!is_limited(&pod(json!([{"name": "v", "emptyDir": {}}]), &[""])));
+    }
+}
