@@ -1,9 +1,11 @@
 //! `ferrokube all-in-one`: API server, storage and controllers in one process.
 
 use super::controllers::Controllers;
-use super::flags::{KubeApiserverFlags, ServerFlags, kube_apiserver_defaults};
-use super::server;
+use super::flags::{KubeApiserverFlags, Profile, ServerFlags, kube_apiserver_defaults};
+use super::node::{NodeFlags, NodeSetup};
+use super::server::{self, Companion, ServerSetup};
 use clap::Args;
+use ferrokube_server::RunningControlPlane;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -25,18 +27,39 @@ pub(crate) struct AllInOneFlags {
     // Last, as clap applies the headings of its groups to everything after it.
     #[command(flatten)]
     server: ServerFlags,
+    #[command(flatten)]
+    node: NodeFlags,
+}
+
+/// What runs next to the API server.
+struct Companions<'a> {
+    controllers: Controllers<'a>,
+    node: Option<NodeSetup>,
+}
+
+impl Companion for Companions<'_> {
+    fn check(&self) -> anyhow::Result<()> {
+        self.controllers.check()
+    }
+
+    fn start(&self, setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
+        self.controllers.start(setup, server);
+        if let Some(node) = &self.node {
+            node.start(server);
+        }
+    }
 }
 
 /// Runs until a signal.
 pub(crate) fn run(flags: AllInOneFlags, started: Instant) -> anyhow::Result<ExitCode> {
     let kube_apiserver =
         KubeApiserverFlags { anonymous_auth: flags.anonymous_auth, ..kube_apiserver_defaults() };
-    server::run(
-        &flags.server,
-        &kube_apiserver,
-        Some(&Controllers { chosen: &flags.controllers }),
-        started,
-    )
+    let (gates, _) = flags.server.features.gates()?;
+    let companions = Companions {
+        controllers: Controllers { chosen: &flags.controllers },
+        node: flags.node.setup(flags.server.profile == Profile::Kubernetes, gates)?,
+    };
+    server::run(&flags.server, &kube_apiserver, Some(&companions), started)
 }
 
 #[cfg(test)]

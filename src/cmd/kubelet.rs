@@ -13,13 +13,14 @@ use ferrokube_cri::{Runtime, RuntimeSocket};
 use ferrokube_features::{Gates, KubernetesVersion, MAX_PARALLEL_IMAGE_PULLS};
 use ferrokube_images::{ImageManager, PullMetrics};
 use ferrokube_kubelet::{
-    EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, KubeletServer,
-    KubeletSettings, NodeApi, NodeIdentity, ServerSettings,
+    CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths,
+    KubeletServer, KubeletSettings, NodeApi, NodeIdentity, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,12 @@ pub(crate) struct KubeletFlags {
     /// Image pulls above the rate [default: 10]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     registry_burst: Option<i64>,
+    /// CredentialProviderConfig: plug-ins that have credentials for images
+    #[arg(long, value_name = "FILE", requires = "image_credential_provider_bin_dir")]
+    image_credential_provider_config: Option<PathBuf>,
+    /// Directory of the plug-ins' executables
+    #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
+    image_credential_provider_bin_dir: Option<PathBuf>,
     #[command(flatten)]
     server: KubeletServerFlags,
     #[command(flatten)]
@@ -151,45 +158,66 @@ impl KubeletFlags {
 
     /// The configuration from file and flags, and the file's warnings.
     fn read_config(&self) -> anyhow::Result<(KubeletConfig, Vec<String>)> {
-        let mut file = KubeletConfigFile::default();
-        if let Some(path) = &self.config {
-            let shown = path.display();
-            let body = std::fs::read(path)
-                .with_context(|| format!("cannot read the KubeletConfiguration {shown}"))?;
-            file = KubeletConfigFile::parse(&body)
-                .with_context(|| format!("cannot use the KubeletConfiguration {shown}"))?;
-        }
+        let file = read_file(self.config.as_deref())?;
         Ok((self.settings().over(file.settings).finish()?, file.warnings))
     }
 
-    fn identity(&self, config: &KubeletConfig) -> anyhow::Result<NodeIdentity> {
-        let host_name = host_name();
-        let given = self.hostname_override.clone();
-        let name = given.unwrap_or_else(|| host_name.clone()).trim().to_lowercase();
-        ensure!(
-            ferrokube_apimachinery::name::dns1123_subdomain(&name).is_empty(),
-            "cannot use {name:?} as the name of the node: not a DNS name; set --hostname-override"
-        );
-        let addresses =
-            if self.node_ip.is_empty() { vec![main_address()] } else { self.node_ip.clone() };
-        Ok(NodeIdentity {
-            name,
-            host_name,
-            addresses,
-            server_port: None,
-            version: format!(
-                "v{}.0+ferrokube-{}",
-                KubernetesVersion::CURRENT,
-                env!("CARGO_PKG_VERSION")
-            ),
-            labels: self.node_labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-            is_registered: config.register_node,
-            max_pods: config.max_pods,
-            status_interval: config.node_status_update_frequency,
-            report_interval: config.node_status_report_frequency,
-            lease_duration: config.node_lease_duration,
+    /// Reads their configuration; without one there are none.
+    fn credential_providers(&self) -> anyhow::Result<CredentialProviders> {
+        let directory = self.image_credential_provider_bin_dir.as_deref();
+        Ok(match self.image_credential_provider_config.as_deref().zip(directory) {
+            Some((file, directory)) => CredentialProviders::read(file, directory)?,
+            None => CredentialProviders::default(),
         })
     }
+
+    fn identity(&self, config: &KubeletConfig) -> anyhow::Result<NodeIdentity> {
+        let mut identity = identity(self.hostname_override.as_deref(), &self.node_ip, config)?;
+        identity.labels = self.node_labels.iter().cloned().collect::<BTreeMap<_, _>>();
+        Ok(identity)
+    }
+}
+
+/// The node of this machine, unless it is given another name or addresses.
+pub(super) fn identity(
+    name: Option<&str>,
+    addresses: &[IpAddr],
+    config: &KubeletConfig,
+) -> anyhow::Result<NodeIdentity> {
+    let host_name = host_name();
+    let name = name.unwrap_or(&host_name).trim().to_lowercase();
+    ensure!(
+        ferrokube_apimachinery::name::dns1123_subdomain(&name).is_empty(),
+        "cannot use {name:?} as the name of the node: not a DNS name; set --hostname-override"
+    );
+    let addresses = if addresses.is_empty() { vec![main_address()] } else { addresses.to_vec() };
+    Ok(NodeIdentity {
+        name,
+        host_name,
+        addresses,
+        server_port: None,
+        version: format!(
+            "v{}.0+ferrokube-{}",
+            KubernetesVersion::CURRENT,
+            env!("CARGO_PKG_VERSION")
+        ),
+        labels: BTreeMap::new(),
+        is_registered: config.register_node,
+        max_pods: config.max_pods,
+        status_interval: config.node_status_update_frequency,
+        report_interval: config.node_status_report_frequency,
+        lease_duration: config.node_lease_duration,
+    })
+}
+
+/// Reads a KubeletConfiguration; without a path it sets nothing.
+pub(super) fn read_file(path: Option<&Path>) -> anyhow::Result<KubeletConfigFile> {
+    let Some(path) = path else { return Ok(KubeletConfigFile::default()) };
+    let shown = path.display();
+    let body = std::fs::read(path)
+        .with_context(|| format!("cannot read the KubeletConfiguration {shown}"))?;
+    KubeletConfigFile::parse(&body)
+        .with_context(|| format!("cannot use the KubeletConfiguration {shown}"))
 }
 
 fn host_name() -> String {
@@ -209,7 +237,7 @@ fn serving_names(identity: &NodeIdentity) -> Vec<String> {
 }
 
 /// The address from which packets leave; loopback without a default route. Nothing is sent.
-fn main_address() -> IpAddr {
+pub(super) fn main_address() -> IpAddr {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let probe = || -> std::io::Result<IpAddr> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -227,82 +255,126 @@ pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
     let log = flags.log.config(&gates, None);
     process::check_log(&log)?;
     let (config, doubts) = flags.read_config()?;
+    let providers = flags.credential_providers()?;
     let identity = flags.identity(&config)?;
     let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
+    log_doubts(&doubts);
+    let setup = KubeletSetup { config, identity, root: flags.root_dir.clone(), gates };
+    process::block_on(work(flags, setup, providers))
+}
+
+/// Logs what is doubtful in a file.
+pub(super) fn log_doubts(doubts: &[String]) {
     for warning in doubts {
         tracing::warn!(warning, "KubeletConfiguration");
     }
-    process::block_on(work(flags, config, identity, gates))
 }
 
 async fn work(
     flags: KubeletFlags,
-    config: KubeletConfig,
-    mut identity: NodeIdentity,
-    gates: Gates,
+    setup: KubeletSetup,
+    providers: CredentialProviders,
 ) -> anyhow::Result<ExitCode> {
-    // It contains files of pods, which no other user may read.
-    let mut root = std::fs::DirBuilder::new();
-    root.recursive(true)
-        .mode(0o750)
-        .create(&flags.root_dir)
-        .with_context(|| format!("cannot create --root-dir {}", flags.root_dir.display()))?;
-    let socket = |endpoint: &str| -> anyhow::Result<Runtime> {
-        Ok(Runtime::new(Arc::new(RuntimeSocket::new(endpoint)?)))
+    let connection = match &flags.kubeconfig {
+        Some(path) => Some(Connection::from_kubeconfig(path).await?),
+        None => None,
     };
-    let runtime =
-        socket(&config.container_runtime_endpoint)?.within(Some(config.runtime_request_timeout));
-    let image_service = socket(&config.image_service_endpoint)?;
-    let (sink, queue) = EventSink::new();
-    let sink = Arc::new(sink);
-    let metrics = Arc::<PullMetrics>::default();
-    let images = ImageManager::new(
-        image_service,
-        config.pulls,
-        Arc::clone(&sink) as Arc<_>,
-        Arc::clone(&metrics),
-    )
-    .limited_by(gates.live(&MAX_PARALLEL_IMAGE_PULLS));
-    let paths =
-        KubeletPaths { root: flags.root_dir.clone(), logs: config.pod_logs_dir.clone().into() };
-    let mut kubelet = Kubelet::new(&identity.name, &config, runtime, images.clone(), paths)
-        .events(sink)
-        .addresses(&identity.addresses);
-    let name = identity.name.clone();
-    let mut reporting = None;
-    if let Some(path) = &flags.kubeconfig {
-        let client = Connection::from_kubeconfig(path).await?.with_agent(AGENT).client()?;
-        if let Some(server) = config.server {
-            let names = serving_names(&identity);
-            let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
-            let shown = gates.clone();
-            let server = server
-                .metrics(Box::new(move |text| ferrokube_features::metrics::write(text, &shown)));
-            identity.server_port = Some(server.port());
-            kubelet = kubelet.server(server);
-        }
-        reporting = Some(report_uses(client.clone(), gates, name.clone()));
-        kubelet = kubelet.api(NodeApi::new(client, identity, queue));
-    }
+    let name = setup.identity.name.clone();
+    let mut kubelet = setup.assemble(connection)?;
+    kubelet.kubelet = kubelet.kubelet.credential_providers(providers);
     let mut signals = Signals::new()?;
     report(&format!("ready: node {name}"));
     notify::ready(&format!("node {name}"));
-    let running = async {
-        learn_capabilities(&images).await;
-        kubelet.run().await;
-    };
-    // Also while the runtime does not answer.
-    let reporting = async {
-        if let Some(reports) = reporting {
-            reports.await;
-        }
-    };
-    let running = async { tokio::join!(running, reporting) };
     tokio::select! {
-        _ = running => {}
+        () = kubelet.run() => {}
         (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a kubelet is made of, besides its API server.
+#[derive(Clone, Debug)]
+pub(super) struct KubeletSetup {
+    pub(super) config: KubeletConfig,
+    pub(super) identity: NodeIdentity,
+    /// Files of pods.
+    pub(super) root: PathBuf,
+    pub(super) gates: Gates,
+}
+
+/// A kubelet that waits for its runtime.
+pub(super) struct AssembledKubelet {
+    kubelet: Kubelet,
+    images: ImageManager,
+    /// Reports the uses of feature gates to the API server; ends at once without one.
+    reports: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl AssembledKubelet {
+    /// Runs until dropped; pods keep running.
+    pub(super) async fn run(self) {
+        let Self { kubelet, images, reports } = self;
+        let running = async {
+            learn_capabilities(&images).await;
+            kubelet.run().await;
+        };
+        // Also while the runtime does not answer.
+        tokio::join!(running, reports);
+    }
+}
+
+impl KubeletSetup {
+    /// Opens the kubelet's directory and its port. With a connection it runs the node's pods of that
+    /// API server, too.
+    pub(super) fn assemble(
+        self,
+        connection: Option<Connection>,
+    ) -> anyhow::Result<AssembledKubelet> {
+        let Self { config, mut identity, root, gates } = self;
+        // What is in it is of pods, and of no other user.
+        let mut directory = std::fs::DirBuilder::new();
+        directory
+            .recursive(true)
+            .mode(0o750)
+            .create(&root)
+            .with_context(|| format!("cannot create the kubelet's directory {}", root.display()))?;
+        let socket = |endpoint: &str| -> anyhow::Result<Runtime> {
+            Ok(Runtime::new(Arc::new(RuntimeSocket::new(endpoint)?)))
+        };
+        let runtime = socket(&config.container_runtime_endpoint)?
+            .within(Some(config.runtime_request_timeout));
+        let image_service = socket(&config.image_service_endpoint)?;
+        let (sink, queue) = EventSink::new();
+        let sink = Arc::new(sink);
+        let metrics = Arc::<PullMetrics>::default();
+        let images = ImageManager::new(
+            image_service,
+            config.pulls,
+            Arc::clone(&sink) as Arc<_>,
+            Arc::clone(&metrics),
+        )
+        .limited_by(gates.live(&MAX_PARALLEL_IMAGE_PULLS));
+        let paths = KubeletPaths { root, logs: config.pod_logs_dir.clone().into() };
+        let mut kubelet = Kubelet::new(&identity.name, &config, runtime, images.clone(), paths)
+            .events(sink)
+            .addresses(&identity.addresses);
+        let mut reports: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {});
+        if let Some(connection) = connection {
+            if let Some(server) = config.server {
+                let names = serving_names(&identity);
+                let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+                let shown = gates.clone();
+                let server = server
+                    .metrics(Box::new(move |text| ferrokube_features::metrics::write(text, &shown)));
+                identity.server_port = Some(server.port());
+                kubelet = kubelet.server(server);
+            }
+            let client = connection.with_agent(AGENT).client()?;
+            reports = Box::pin(report_uses(client.clone(), gates, identity.name.clone()));
+            kubelet = kubelet.api(NodeApi::new(client, identity, queue));
+        }
+        Ok(AssembledKubelet { kubelet, images, reports })
+    }
 }
 
 /// Waits for the runtime, and learns whether it bounds pulls itself.

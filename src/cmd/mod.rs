@@ -19,6 +19,7 @@ mod flow_flags;
 mod install;
 mod kubelet;
 mod migrate;
+mod node;
 mod notify;
 mod probe;
 mod process;
@@ -201,9 +202,11 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     }
 }
 
-/// The command line. As `kube-apiserver`, the profile is `kubernetes` by default.
+/// The command line. As `kube-apiserver` and with `--node`, the profile is `kubernetes` by default.
 fn command(is_kube_apiserver: bool) -> clap::Command {
-    let command = Cli::command();
+    let command = Cli::command().mut_subcommand("all-in-one", |role| {
+        role.mut_arg("profile", |profile| profile.default_value_if("node", "true", "kubernetes"))
+    });
     if !is_kube_apiserver {
         return command;
     }
@@ -294,6 +297,22 @@ mod tests {
         };
         let usage = usage("/usr/bin/kube-controller-manager");
         assert!(usage.contains("Usage: controller-manager [OPTIONS]"), "{usage}");
+    }
+
+    #[test]
+    fn a_node_has_the_kinds_of_kubernetes_unless_a_profile_is_given() {
+        let profile = |words: &[&str]| {
+            let arguments = [&["ferrokube", "all-in-one"], words].concat();
+            let matches = command(false).try_get_matches_from(arguments).expect("flags");
+            let shown = format!("{:?}", Cli::from_arg_matches(&matches).expect("flags").role);
+            let profile = shown.split("profile: ").nth(1).unwrap_or_default();
+            profile.split(',').next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(profile(&[]), "Generic");
+        assert_eq!(profile(&["--node"]), "Kubernetes");
+        assert_eq!(profile(&["--node", "--profile=generic"]), "Generic");
+        let alone = ["ferrokube", "all-in-one", "--node-name=n"];
+        assert!(command(false).try_get_matches_from(alone).is_err(), "it needs --node");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The kubelet on a real containerd, with a registry on loopback that holds layers back.
 
+mod all_in_one;
 mod engine;
 mod kills;
 mod logs;
