@@ -364,8 +364,9 @@ impl KubeletSetup {
                 let names = serving_names(&identity);
                 let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
                 let shown = gates.clone();
-                let server = server
-                    .metrics(Box::new(move |text| ferrokube_features::metrics::write(text, &shown)));
+                let server = server.metrics(Box::new(move |text| {
+                    ferrokube_features::metrics::write(text, &shown)
+                }));
                 identity.server_port = Some(server.port());
                 kubelet = kubelet.server(server);
             }

@@ -201,6 +201,201 @@ async fn tables_show_what_is_stored() {
     assert_eq!(log.body["message"], message);
 }
 
+/// What kube-apiserver's internal types have as fields is none of the metadata on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_on_its_own_lacks_annotations_of_internal_fields() {
+    let (_cluster, admin) = start();
+    let path = "/apis/apps/v1/namespaces/default/daemonsets";
+    let labels = json!({"app": "w"});
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/c:1"}]},
+        }},
+    });
+    let made = create(&admin, path, set).await;
+    let generation = "deprecated.daemonset.template.generation";
+    assert_eq!(made["metadata"]["annotations"], json!({ generation: "1" }));
+    // Its writer owns it.
+    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:annotations"];
+    assert_eq!(owned[format!("f:{generation}")], json!({}), "{made}");
+    const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    const LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let one = format!("{path}/d");
+    for (place, form, pointer) in
+        [(one.as_str(), METADATA, ""), (path, LIST, "/items/0"), (path, "", "/0/object")]
+    {
+        let body = if form.is_empty() {
+            rows(&admin, place).await
+        } else {
+            let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(form))]);
+            admin.send(admin.request(Method::GET, place).headers(accept)).await.unwrap().body
+        };
+        let metadata = &body.pointer(pointer).unwrap()["metadata"];
+        assert_eq!(metadata["name"], "d", "{form}");
+        assert_eq!(metadata.get("annotations"), None, "{form}");
+    }
+}
+
+/// Fields and messages of the causes of a refusal.
+fn causes(answer: &ApiResponse) -> Vec<(&str, &str)> {
+    assert_eq!(answer.status, 422, "{}", answer.text);
+    let causes = answer.body["details"]["causes"].as_array().unwrap();
+    causes
+        .iter()
+        .map(|cause| (cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap()))
+        .collect()
+}
+
+/// Rules by which both servers differed over generated requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_judged_as_kube_apiserver_does() {
+    let (_cluster, admin) = start();
+    let address = json!({"metadata": {"generateName": "gen-"}, "spec": {"parentRef": {"resource": "r", "name": "n"}}});
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let refused = admin.post(addresses, &address).await.unwrap();
+    assert_eq!(refused.body["details"]["name"], "gen-", "{}", refused.text);
+
+    let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
+    let range = |cidrs: Value| json!({"metadata": {"name": "r"}, "spec": {"cidrs": cidrs}});
+    create(&admin, ranges, range(json!(["192.168.0.0/24"]))).await;
+    let path = format!("{ranges}/r");
+    let refused = admin.put(&path, &range(json!(["192.168.0.1/24"]))).await.unwrap();
+    assert_eq!(
+        causes(&refused),
+        [("spec.cidrs[0]", "Invalid value: \"192.168.0.1/24\": field is immutable")]
+    );
+    let refused = admin.put(&path, &range(json!(["192.168.0.0/24", "x"]))).await.unwrap();
+    assert!(causes(&refused).iter().any(|(field, _)| *field == "spec.cidrs[1]"));
+
+    let service = json!({
+        "metadata": {"name": "s"},
+        "spec": {"clusterIP": "None", "ports": [{"port": 80}], "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {}}},
+    });
+    let made = create(&admin, "/api/v1/namespaces/default/services", service).await;
+    assert_eq!(made["spec"]["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"], 10800);
+    let labels = json!({"app": "w"});
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels, "managedFields": []}, "spec": {"containers": [{"name": "c", "image": "example.com/c:1"}]},
+        }},
+    });
+    let made = create(&admin, "/apis/apps/v1/namespaces/default/replicasets", set).await;
+    assert_eq!(made["spec"]["template"]["metadata"], json!({ "labels": labels }));
+
+    let metric = json!({
+        "object": {"describedObject": {"kind": "K", "name": "n"}, "metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}},
+        "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+    });
+    let scaler = |metric: &Value| json!({"metadata": {"name": "h"}, "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "maxReplicas": 3, "metrics": [metric]}});
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let refused = admin.post(path, &scaler(&metric)).await.unwrap();
+    let only = "Forbidden: must populate the given metric source only";
+    for field in ["spec.metrics[0].object", "spec.metrics[0].pods"] {
+        assert!(causes(&refused).contains(&(field, only)), "{}", refused.text);
+    }
+    let single = json!({"type": "Object", "pods": metric["pods"]});
+    let refused = admin.post(path, &scaler(&single)).await.unwrap();
+    let missing = "Required value: must populate information for the given metric source";
+    assert_eq!(causes(&refused), [("spec.metrics[0].object", missing)]);
+}
+
+/// Administrators' access needs a label of the namespace; the allocation and each driver's status
+/// need rights of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_need_rights() {
+    let (_cluster, admin) = start();
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": true}}]}},
+        })
+    };
+    let refused = admin.post(claims, &claim("a")).await.unwrap();
+    let why = "Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+    assert_eq!(causes(&refused), [("spec.devices.requests[0].adminAccess", why)]);
+    let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    admin.merge("/api/v1/namespaces/default", &label).await.unwrap();
+    create(&admin, claims, claim("a")).await;
+
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = |rules: Value| json!({"metadata": {"name": "devices"}, "rules": rules});
+    let rule = |resource: &str, verbs: Value| json!({"apiGroups": ["resource.k8s.io"], "resources": [resource], "verbs": verbs});
+    let status = rule("resourceclaims/status", json!(["update", "patch"]));
+    create(&admin, &format!("{rbac}/clusterroles"), role(json!([status]))).await;
+    let binding = json!({
+        "metadata": {"name": "devices"}, "subjects": [{"kind": "User", "name": "driver"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "devices"},
+    });
+    create(&admin, &format!("{rbac}/clusterrolebindings"), binding).await;
+    let path = format!("{claims}/a/status");
+    let allocation = json!({"devices": {"results": [{"request": "r", "driver": "d.example.com", "pool": "p", "device": "v", "adminAccess": true}]}});
+    let as_driver = |status: &Value| {
+        admin
+            .request(Method::PATCH, &path)
+            .header("impersonate-user", "driver")
+            .header("content-type", "application/merge-patch+json")
+            .body(json!({ "status": status }).to_string())
+    };
+    let allocated = json!({ "allocation": allocation });
+    let binds = "Forbidden: changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"patch\" permission: resourceclaims.resource.k8s.io is forbidden: User \"driver\" cannot patch resource \"resourceclaims/binding\" in API group \"resource.k8s.io\" at the cluster scope";
+    let refused = admin.send(as_driver(&allocated)).await.unwrap();
+    assert_eq!(causes(&refused), [("status.allocation", binds)]);
+    let allowed = admin.merge(&path, &json!({ "status": allocated })).await.unwrap();
+    assert_eq!(allowed.status, 200, "{}", allowed.text);
+    let device = json!({"driver": "d.example.com", "pool": "p", "device": "v", "data": {"a": 1}});
+    let reported = json!({ "devices": [device] });
+    let refused = admin.send(as_driver(&reported)).await.unwrap();
+    let drives = "Forbidden: changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[arbitrary-node:patch]\" permission: resourceclaims.resource.k8s.io \"d.example.com\" is forbidden: User \"driver\" cannot arbitrary-node:patch resource \"resourceclaims/driver\" in API group \"resource.k8s.io\" in the namespace \"default\"";
+    assert_eq!(causes(&refused), [("status.devices", drives)]);
+    let driver = rule("resourceclaims/driver", json!(["arbitrary-node:patch"]));
+    let path_of_role = format!("{rbac}/clusterroles/devices");
+    let granted = admin.put(&path_of_role, &role(json!([status, driver]))).await.unwrap();
+    assert_eq!(granted.status, 200, "{}", granted.text);
+    let allowed = admin.send(as_driver(&reported)).await.unwrap();
+    assert_eq!(allowed.status, 200, "{}", allowed.text);
+}
+
+/// Connections are published, too; enumerations, and how fields merge, stand at the fields.
+#[tokio::test(flavor = "multi_thread")]
+async fn openapi_says_what_kube_apiserver_s_does() {
+    let (_cluster, admin) = start();
+    let core = admin.get("/openapi/v3/api/v1").await.unwrap().body;
+    let pods = "/api/v1/namespaces/{namespace}/pods/{name}";
+    for (path, method, id) in [
+        (format!("{pods}/exec"), "post", "connectCoreV1PostNamespacedPodExec"),
+        (format!("{pods}/log"), "get", "readCoreV1NamespacedPodLog"),
+        (
+            "/api/v1/nodes/{name}/proxy/{path}".to_owned(),
+            "put",
+            "connectCoreV1PutNodeProxyWithPath",
+        ),
+    ] {
+        assert_eq!(core["paths"][&path][method]["operationId"], id, "{path}");
+    }
+    let proxy = &core["paths"]["/api/v1/nodes/{name}/proxy/{path}"]["parameters"];
+    let places: Vec<&str> =
+        proxy.as_array().unwrap().iter().map(|one| one["in"].as_str().unwrap()).collect();
+    assert_eq!(places, ["path", "path", "query"], "{proxy}");
+    let field = |document: &Value, name: &str, field: &str| {
+        document["components"]["schemas"][format!("io.k8s.api.{name}")]["properties"][field].clone()
+    };
+    assert_eq!(
+        field(&core, "core.v1.PodSpec", "restartPolicy")["enum"],
+        json!(["Always", "Never", "OnFailure"])
+    );
+    let items = field(&core, "core.v1.ConfigMapProjection", "items");
+    assert_eq!(items["x-kubernetes-list-type"], "atomic");
+    assert_eq!(field(&core, "core.v1.PodList", "items").get("x-kubernetes-list-type"), None);
+    let apps = admin.get("/openapi/v3/apis/apps/v1").await.unwrap().body;
+    let strategy = "x-kubernetes-patch-strategy";
+    assert_eq!(field(&apps, "apps.v1.DeploymentSpec", "strategy")[strategy], "retainKeys");
+    let definition = &apps["components"]["schemas"]["io.k8s.api.apps.v1.DeploymentStrategy"];
+    assert_eq!(definition.get(strategy), None);
+}
+
 /// v1 shows the CPU utilization apart from the other metrics, so it cannot tell their order.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_in_a_version_without_the_order_writes_that_versions_order() {

@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod chain;
 mod condition;
 pub mod config;
+pub mod devices;
 mod event_rate;
 mod matching;
 pub mod namespace;

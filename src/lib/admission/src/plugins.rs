@@ -58,6 +58,7 @@ const fn absent(name: &'static str) -> Plugin {
 pub const PLUGINS: &[Plugin] = &[
     storage("RBACEscalation"),
     storage("PolicyReaders"),
+    storage("DeviceRights"),
     absent("AlwaysAdmit"),
     absent("NamespaceAutoProvision"),
     default("NamespaceLifecycle"),

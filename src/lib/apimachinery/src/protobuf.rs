@@ -13,8 +13,6 @@ mod wire;
 mod write;
 
 use crate::document::{Document, Value};
-use crate::heap;
-use crate::json;
 pub use table::Messages;
 use write::MessageForm;
 
@@ -27,9 +25,15 @@ const RAW: u32 = 2;
 /// Why a message cannot be decoded, or a value not encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtobufError {
-    /// Truncated, too deep, or with an invalid length or wire type.
+    /// The message: truncated, too deep, or with an invalid length or wire type.
     #[error("{0}")]
     Malformed(String),
+    /// A field of another wire type, whose name is not known where that is found.
+    #[error("a field of another wire type")]
+    WireType,
+    /// The same of what is around the message, so that its type is not known.
+    #[error("{0}")]
+    Envelope(String),
     /// The tables have no such message.
     #[error("no protobuf message {0}")]
     UnknownMessage(String),
@@ -45,6 +49,10 @@ impl ProtobufError {
     fn malformed(why: &str) -> Self {
         Self::Malformed(why.to_owned())
     }
+
+    fn envelope(why: &str) -> Self {
+        Self::Envelope(why.to_owned())
+    }
 }
 
 /// The envelope, `runtime.Unknown`.
@@ -53,27 +61,42 @@ struct Envelope<'a> {
     api_version: String,
     kind: String,
     raw: &'a [u8],
-    content_type: String,
 }
 
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, ProtobufError> {
         if body.is_empty() {
-            return Err(ProtobufError::malformed("empty data"));
+            return Err(ProtobufError::envelope("empty data"));
         }
         let unknown = body
             .strip_prefix(MAGIC)
-            .ok_or_else(|| ProtobufError::malformed("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"))?;
+            .ok_or_else(|| ProtobufError::envelope("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"))?;
+        if unknown.is_empty() {
+            return Err(ProtobufError::envelope("empty body"));
+        }
         let mut envelope = Self::default();
+        envelope
+            .read_fields(unknown)
+            .map_err(|error| ProtobufError::Envelope(error.to_string()))?;
+        Ok(envelope)
+    }
+
+    /// The content encoding and type that it names mean nothing to kube-apiserver.
+    fn read_fields(&mut self, unknown: &'a [u8]) -> Result<(), ProtobufError> {
         for field in wire::fields(unknown) {
             match field? {
-                (1, wire::WireValue::Bytes(bytes)) => envelope.read_type(bytes)?,
-                (RAW, wire::WireValue::Bytes(bytes)) => envelope.raw = bytes,
-                (4, wire::WireValue::Bytes(bytes)) => envelope.content_type = wire::text(bytes),
-                _ => {}
+                (1, wire::WireValue::Bytes(bytes)) => self.read_type(bytes)?,
+                (RAW, wire::WireValue::Bytes(bytes)) => self.raw = bytes,
+                (number @ 1..=4, wire) => {
+                    let names = ["TypeMeta", "Raw", "ContentEncoding", "ContentType"];
+                    if !matches!(wire, wire::WireValue::Bytes(_)) {
+                        return Err(wire.mismatch(names[number as usize - 1]));
+                    }
+                }
+                (_, wire) => wire.skip()?,
             }
         }
-        Ok(envelope)
+        Ok(())
     }
 
     fn read_type(&mut self, bytes: &[u8]) -> Result<(), ProtobufError> {
@@ -97,18 +120,9 @@ impl Messages {
     pub fn read(&self, message: &str, body: &[u8]) -> Result<Document, ProtobufError> {
         let index = self.index_of(message)?;
         let envelope = Envelope::read(body)?;
-        let mut document = if envelope.content_type == "application/json" {
-            if heap::json_bound(envelope.raw) > heap::LARGEST {
-                return Err(ProtobufError::TooLarge);
-            }
-            json::read(envelope.raw)
-                .map_err(|error| ProtobufError::Malformed(error.to_string()))?
-                .document
-        } else {
-            match read::message(self, index, envelope.raw)? {
-                Value::Object(fields) => Document::from(fields),
-                _ => return Err(ProtobufError::malformed("the message is no object")),
-            }
+        let mut document = match read::message(self, index, envelope.raw)? {
+            Value::Object(fields) => Document::from(fields),
+            _ => return Err(ProtobufError::malformed("the message is no object")),
         };
         for (field, text) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
             if !text.is_empty() {
@@ -121,7 +135,7 @@ impl Messages {
     /// `(apiVersion, kind)` of the envelope, to choose the message.
     ///
     /// # Errors
-    /// [`ProtobufError::Malformed`].
+    /// [`ProtobufError::Envelope`].
     pub fn type_of(body: &[u8]) -> Result<(String, String), ProtobufError> {
         let envelope = Envelope::read(body)?;
         Ok((envelope.api_version, envelope.kind))

@@ -7,6 +7,10 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+/// kube-apiserver's text about what is no quantity.
+pub const FORMAT_WRONG: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
 /// 10^9: quantities are counted in units of 10^-9.
 const NANOS: i128 = 1_000_000_000;
 

@@ -63,10 +63,7 @@ pub(crate) async fn object(
         Form::Yaml => nullable(read_yaml(bytes).await?).map_err(|error| {
             unreadable(&error, |error| refused(yaml_message(error, &missing_type_message(error))))
         })?,
-        Form::Protobuf => {
-            return protobuf(messages, target, bytes)
-                .map_err(|error| unreadable_protobuf(&error, refused));
-        }
+        Form::Protobuf => return protobuf(messages, target, bytes),
     };
     Ok(body(decoded, form == Form::Yaml, bytes))
 }
@@ -106,10 +103,7 @@ fn kind_of_body(target: &Target) -> &str {
 
 /// 400 for a number that no float can be.
 fn beyond(target: &Target, error: &DecodeError) -> Failure {
-    let (kind, version) = (kind_of_body(target), quote(&target.served.version().name));
-    Failure::bad_request(format!(
-        "{kind} in version {version} cannot be handled as a {kind}: {error}"
-    ))
+    unfit(target, "", "", &error.to_string())
 }
 
 /// Reads `null` as an object without fields.
@@ -131,6 +125,20 @@ fn unreadable_protobuf(error: &ProtobufError, why: impl FnOnce(String) -> Failur
     if matches!(error, ProtobufError::TooLarge) { too_large() } else { why(error.to_string()) }
 }
 
+/// 400 for a body whose type is known.
+fn unfit(target: &Target, kind: &str, api_version: &str, why: &str) -> Failure {
+    let expected = kind_of_body(target);
+    let kind = if kind.is_empty() { expected } else { kind };
+    let version = match api_version {
+        "" => target.served.version().name.as_str(),
+        named => named.rsplit('/').next().unwrap_or_default(),
+    };
+    Failure::bad_request(format!(
+        "{kind} in version {} cannot be handled as a {expected}: {why}",
+        quote(version)
+    ))
+}
+
 /// The message for a body without kind or apiVersion.
 fn missing_type_message(error: &DecodeError) -> String {
     let why = match error {
@@ -150,19 +158,20 @@ fn yaml_message(error: &DecodeError, otherwise: &str) -> String {
     }
 }
 
-fn protobuf(messages: &Messages, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
-    let (api_version, kind) = Messages::type_of(bytes)?;
+fn protobuf(messages: &Messages, target: &Target, bytes: &Bytes) -> Result<Body, Failure> {
+    let (api_version, kind) = Messages::type_of(bytes).map_err(|error| {
+        unreadable_protobuf(&error, |why| {
+            Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes))
+        })
+    })?;
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
     let named =
         format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
-    let message =
-        if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) {
-            own
-        } else {
-            &named
-        };
-    let document = messages.read(message, bytes)?;
+    let message = if kind.is_empty() || !messages.contains(&named) { own } else { &named };
+    let document = messages.read(message, bytes).map_err(|error| {
+        unreadable_protobuf(&error, |why| unfit(target, &kind, &api_version, &why))
+    })?;
     Ok(Body {
         document,
         duplicates: Vec::new(),
@@ -199,11 +208,13 @@ pub(crate) async fn delete_options(
         }
         Form::Protobuf => {
             let bad = |error: ProtobufError| unreadable_protobuf(&error, Failure::bad_request);
-            let (_, kind) = Messages::type_of(bytes).map_err(bad)?;
+            let (api_version, kind) = Messages::type_of(bytes).map_err(bad)?;
             if !matches!(kind.as_str(), "" | "DeleteOptions") {
-                return Err(Failure::bad_request(format!(
-                    "expected DeleteOptions in the body, not {kind}"
-                )));
+                // Refused by its kind.
+                let mut document = Document::new();
+                document.set(&["kind"], kind);
+                document.set(&["apiVersion"], api_version);
+                return Ok(document);
             }
             messages.read(DELETE_OPTIONS, bytes).map_err(bad)
         }

@@ -46,6 +46,11 @@ impl Served {
         self.has_head(&entry.bytes)
     }
 
+    /// Whether metadata on its own is that of the stored bytes.
+    pub fn has_stored_metadata(&self) -> bool {
+        self.definition.policy.internal_annotations.is_empty()
+    }
+
     /// [`Self::is_direct`] for many entries.
     pub fn direct(&self) -> impl Fn(&Entry) -> bool + use<> {
         let epoch = self.definition.dialect.has_epochs().then_some(self.definition.epoch);

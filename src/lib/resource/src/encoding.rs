@@ -16,7 +16,7 @@ use ferrokube_schema::{Emit, Kind, Schema};
 /// manager owns them.
 pub fn normalize(schema: &Schema, object: &mut Document) {
     if schema.native {
-        normalize_fields(schema, object.fields_mut());
+        normalize_fields(schema, object.fields_mut(), 0);
     }
 }
 
@@ -27,16 +27,17 @@ pub fn complete(schema: &Schema, object: &mut Document) {
     }
 }
 
-fn normalize_fields(schema: &Schema, object: &mut Map) {
+/// `level`: how deep the map is in the object.
+fn normalize_fields(schema: &Schema, object: &mut Map, level: usize) {
     object.retain(|name, value| {
         let Some(property) = schema.properties.get(name.as_str()) else {
             return true;
         };
-        if name == "managedFields" {
+        if name == "managedFields" && level == 1 {
             // An empty list requests their reset.
             return !value.is_null();
         }
-        normalize_value(&property.schema, value);
+        normalize_value(&property.schema, value, level);
         match property.emit {
             Emit::AsIs => true,
             Emit::OmitEmpty => !is_empty(&property.schema, value),
@@ -58,23 +59,25 @@ fn is_empty(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-fn normalize_value(schema: &Schema, value: &mut Value) {
+fn normalize_value(schema: &Schema, value: &mut Value, level: usize) {
     if let Some(node) = schema.inside.as_deref() {
         return match value {
             Value::Array(items) => {
-                items.iter_mut().for_each(|value| normalize_element(node, value))
+                items.iter_mut().for_each(|value| normalize_element(node, value, level + 1))
             }
-            other => normalize_value(node, other),
+            other => normalize_value(node, other, level + 1),
         };
     }
     match value {
         Value::Object(map) => match &schema.additional {
-            Some(values) => map.values_mut().for_each(|value| normalize_element(values, value)),
-            None => normalize_fields(schema, map),
+            Some(values) => {
+                map.values_mut().for_each(|value| normalize_element(values, value, level + 1))
+            }
+            None => normalize_fields(schema, map, level + 1),
         },
         Value::Array(items) => {
             if let Some(node) = &schema.items {
-                items.iter_mut().for_each(|value| normalize_element(node, value));
+                items.iter_mut().for_each(|value| normalize_element(node, value, level + 1));
             }
         }
         Value::String(_) | Value::Number(_) => canonical_scalar(schema, value),
@@ -83,9 +86,9 @@ fn normalize_value(schema: &Schema, value: &mut Value) {
 }
 
 /// A list item or map value, where null stands for the type's zero value.
-fn normalize_element(schema: &Schema, value: &mut Value) {
+fn normalize_element(schema: &Schema, value: &mut Value, level: usize) {
     if !value.is_null() {
-        normalize_value(schema, value);
+        normalize_value(schema, value, level);
     } else if schema.format.as_deref() == Some("byte") {
         *value = Value::from("");
     } else {

@@ -44,6 +44,8 @@ pub struct Policy {
     pub selects_namespace: bool,
     /// A POST without a name gets one, as random as a uid.
     pub names_itself: bool,
+    /// A `generateName` becomes the name, without a suffix.
+    pub prefix_becomes_name: bool,
     /// A `generateName` must be a valid name itself; the usual leniency for prefixes does not
     /// apply.
     pub prefix_is_name: bool,
@@ -91,6 +93,9 @@ pub struct Policy {
     pub invalid_group: Option<&'static str>,
     /// Resource named in `NotFound` errors, if not the definition's.
     pub missing_resource: Option<&'static str>,
+    /// Annotations that kube-apiserver's internal type has as fields: metadata on its own, as
+    /// `PartialObjectMetadata` and in rows of Tables, lacks them.
+    pub internal_annotations: &'static [&'static str],
     /// Why kube-apiserver's conversion to its internal version fails, for texts that the internal
     /// version holds as another type.
     pub misfit: Option<fn(&Document) -> Option<String>>,
@@ -107,6 +112,7 @@ impl Policy {
         metadata_last: false,
         selects_namespace: true,
         names_itself: false,
+        prefix_becomes_name: false,
         prefix_is_name: false,
         create_on_update: false,
         unconditional_update: true,
@@ -126,6 +132,7 @@ impl Policy {
         returns_deleted: false,
         invalid_group: None,
         missing_resource: None,
+        internal_annotations: &[],
         misfit: None,
         unknown_field: None,
     };

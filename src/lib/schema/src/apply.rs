@@ -20,7 +20,7 @@ mod skip;
 mod tests;
 
 use crate::schema::Schema;
-use compare::{Difference, compare};
+use compare::{Difference, compare, compare_applied};
 pub use configuration::merge_configuration;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
@@ -233,7 +233,7 @@ pub fn apply(
     }
     let none = Document::new();
     let before = live.unwrap_or(&none);
-    let difference = compare(schema, before.fields(), object.fields(), &skip);
+    let difference = compare_applied(schema, before.fields(), object.fields(), &skip);
     if !force {
         conflicts(schema, before, &entries, &difference, manager)?;
     }

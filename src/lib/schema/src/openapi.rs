@@ -90,6 +90,9 @@ impl<'a> Renderer<'a> {
         }
         self.values(schema, &mut out);
         extensions(schema, &mut out);
+        if schema.name.is_none() {
+            patches(schema, &mut out);
+        }
         out
     }
 
@@ -121,6 +124,13 @@ impl<'a> Renderer<'a> {
                 .iter()
                 .map(|(name, property)| {
                     let mut out = self.property(name, property, depth + 1);
+                    if &**name == "items"
+                        && is_kind
+                        && property.schema.list_type == ListType::Atomic
+                    {
+                        // Of a list of objects.
+                        out.remove("x-kubernetes-list-type");
+                    }
                     if let Some(text) = type_meta(name).filter(|_| is_kind) {
                         out.insert("description".to_owned(), Value::from(text));
                     }
@@ -174,16 +184,14 @@ impl<'a> Renderer<'a> {
         {
             out.entry("default").or_insert_with(|| node.zero().clone());
         }
-        if name == "items" && node.list_type == ListType::Atomic {
-            out.remove("x-kubernetes-list-type");
-        }
         out
     }
 
     /// A field's reference. In v3 a `$ref` allows no siblings, so it moves into an `allOf`.
     fn link(&mut self, schema: &'a Schema, default: bool) -> Map {
-        let reference = self.reference(schema);
+        let mut reference = self.reference(schema);
         if self.version == OpenApiVersion::V2 {
+            patches(schema, &mut reference);
             return reference;
         }
         let mut out = Map::new();
@@ -191,6 +199,7 @@ impl<'a> Renderer<'a> {
         if default {
             out.insert("default".to_owned(), json!({}));
         }
+        patches(schema, &mut out);
         out
     }
 
@@ -302,6 +311,16 @@ fn unfold_int_or_string(out: &mut Map) {
     out.insert("allOf".to_owned(), Value::from(all));
 }
 
+/// How a strategic patch merges a field: said at the field, not at the definition of its type.
+fn patches(schema: &Schema, out: &mut Map) {
+    if let Some(strategy) = &schema.patch_strategy {
+        out.insert("x-kubernetes-patch-strategy".to_owned(), Value::from(&**strategy));
+    }
+    if let Some(key) = &schema.patch_merge_key {
+        out.insert("x-kubernetes-patch-merge-key".to_owned(), Value::from(&**key));
+    }
+}
+
 fn extensions(schema: &Schema, out: &mut Map) {
     let mut put = |name: &str, value: Value| out.insert(format!("x-kubernetes-{name}"), value);
     match &schema.list_type {
@@ -319,12 +338,6 @@ fn extensions(schema: &Schema, out: &mut Map) {
     }
     if schema.map_type == MapType::Atomic && schema.kind != Kind::Any {
         put("map-type", Value::from("atomic"));
-    }
-    if let Some(strategy) = &schema.patch_strategy {
-        put("patch-strategy", Value::from(&**strategy));
-    }
-    if let Some(key) = &schema.patch_merge_key {
-        put("patch-merge-key", Value::from(&**key));
     }
     if schema.preserve_unknown && !schema.native {
         put("preserve-unknown-fields", Value::Bool(true));

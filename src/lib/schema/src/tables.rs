@@ -249,8 +249,13 @@ impl<'a> FieldRow<'a> {
             schema.default = scalar(default);
         }
         schema.enumeration =
-            values.split(',').filter(|value| !value.is_empty()).map(Value::from).collect();
+            values.split(',').filter(|value| !value.is_empty()).map(enumerated).collect();
     }
+}
+
+/// A value of an enumeration; `""` is the empty text.
+fn enumerated(text: &str) -> Value {
+    Value::from(if text == "\"\"" { "" } else { text })
 }
 
 /// A default as JSON; the tables only have scalars.

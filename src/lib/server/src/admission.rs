@@ -7,6 +7,7 @@ use crate::rights::{Rights, escalation_step};
 use ferrokube_admission::certificates::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
 };
+use ferrokube_admission::devices::DeviceRights;
 use ferrokube_admission::namespace::NamespaceLifecycle;
 use ferrokube_admission::quota::QuotaStep;
 use ferrokube_admission::webhook::{CertificateFaults, ServiceResolver};
@@ -66,6 +67,15 @@ const BUILTIN: &[BuiltinStep] = &[
         group: ADMISSION,
         kinds: &["mutatingadmissionpolicies", "validatingadmissionpolicies"],
         make: |inputs| Some(ChainStep::Local(Arc::new(PolicyReaders::new(inputs.policies())))),
+    },
+    BuiltinStep {
+        name: "DeviceRights",
+        group: "resource.k8s.io",
+        kinds: &["resourceclaims", "resourceclaimtemplates"],
+        make: |inputs| {
+            let (store, permits) = (inputs.context.store.clone(), Arc::clone(&inputs.permits));
+            Some(ChainStep::Local(Arc::new(DeviceRights::new(store, permits))))
+        },
     },
     BuiltinStep {
         name: "NamespaceLifecycle",

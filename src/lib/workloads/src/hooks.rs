@@ -186,6 +186,7 @@ impl Hooks for KindHooks {
         // An update that changes nothing of note is not commented.
         let noted: Option<&[&str]> = match object.kind() {
             "CSIDriver" => Some(&["spec", "tokenRequests"]),
+            "PodTemplate" => Some(&["template"]),
             _ => self.counts.then_some(&["spec"]),
         };
         let is_quiet =

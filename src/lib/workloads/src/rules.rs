@@ -48,6 +48,9 @@ pub(crate) struct RuleRow {
     /// Whether it checks each item (`[]`) or each key (`{}`) instead.
     each: Each,
     when: Conditions,
+    /// Whether it holds of new objects, and of a list that got longer, alone: `(grown)` before the
+    /// conditions.
+    is_of_grown: bool,
     word: &'static str,
     check: CheckFn,
     argument: &'static str,
@@ -145,7 +148,8 @@ impl RuleRow {
             is_indexed: place.is_none(),
             path: name.split('.').filter(|part| !part.is_empty()).collect(),
             each,
-            when: Conditions::parse(when),
+            when: Conditions::parse(when.strip_prefix(GROWN).unwrap_or(when)),
+            is_of_grown: when.starts_with(GROWN),
             check: match warnings::function(word) {
                 Some(_) => |_, _| {},
                 None => function(word).unwrap_or_else(|| panic!("no rule {rule:?}")),
@@ -202,6 +206,9 @@ impl RuleRow {
             return;
         }
         let value = if self.path.is_empty() { None } else { find(object, &self.path) };
+        if self.is_of_grown && old.is_some_and(|old| count(value) <= count(find(old, &self.path))) {
+            return;
+        }
         let (start, rest) = path.placed(self.place);
         let below = start.field(rest);
         let run = |value: Option<&Value>, path: FieldPath<'_>, errors: &mut FieldErrors| {
@@ -230,8 +237,14 @@ impl RuleRow {
     }
 }
 
+/// The first condition of a row that concerns new objects and grown lists.
+const GROWN: &str = "(grown)";
 /// Max list items checked for warnings.
 const MAX_ITEMS: usize = 10_000;
+
+fn count(list: Option<&Value>) -> usize {
+    list.and_then(Value::as_array).map_or(0, |list| list.len())
+}
 
 fn function(word: &str) -> Option<CheckFn> {
     Some(match word {

@@ -5,6 +5,7 @@
 //! | `generation` | counts its generations |
 //! | `annotations` | counts those of its annotations, too |
 //! | `named` | a POST without a name gets one, as random as a uid |
+//! | `prefixed` | has its `generateName` as its name, as it is |
 //! | `creates` | is created by a PUT, too |
 //! | `conditional` | needs a resourceVersion for a PUT |
 //! | `returns` | is returned by its DELETE |
@@ -153,6 +154,7 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
             counts_generation: has("generation"),
             counts_annotations: has("annotations"),
             names_itself: has("named"),
+            prefix_becomes_name: has("prefixed"),
             create_on_update: has("creates"),
             unconditional_update: !has("conditional"),
             returns_deleted: has("returns"),
@@ -175,6 +177,12 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
                 "daemonsets.apps" => Some(templated::misfit_of_daemon_set),
                 "deployments.apps" => Some(templated::misfit_of_deployment),
                 _ => None,
+            },
+            internal_annotations: match resource {
+                "daemonsets.apps" => &templated::INTERNAL_OF_DAEMON_SET,
+                "deployments.apps" => &templated::INTERNAL_OF_DEPLOYMENT,
+                "horizontalpodautoscalers.autoscaling" => &autoscaler::IN_ANNOTATIONS,
+                _ => &[],
             },
             missing_resource: (resource == "componentstatuses").then_some(row.singular),
             unknown_field: match resource {

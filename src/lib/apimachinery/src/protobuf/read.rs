@@ -1,13 +1,13 @@
 //! Decodes messages into values.
 
 use super::special::{self, Special};
-use super::table::{Cardinality, FieldType, MessageDescriptor, MessageField, Messages};
+use super::table::{Cardinality, FieldType, LIST_META, MessageDescriptor, MessageField, Messages};
 use super::wire::{self, WireValue};
 use super::{MAGIC, ProtobufError};
 use crate::document::{Array, Map, Number, Value};
 use crate::heap::{GROWN_FIELD, LARGEST};
 use crate::json::{self, MAX_DEPTH};
-use crate::quantity::Quantity;
+use crate::quantity::{FORMAT_WRONG, Quantity};
 use crate::time;
 use base64::Engine as _;
 use std::cell::Cell;
@@ -70,8 +70,9 @@ impl MessageReader<'_> {
     ) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             let (number, wire) = field?;
-            if let Some(field) = message.field(number) {
-                self.field(field, wire, depth, map)?;
+            match message.field(number) {
+                Some(field) => self.field(field, wire, depth, map)?,
+                None => wire.skip()?,
             }
         }
         Ok(())
@@ -86,7 +87,11 @@ impl MessageReader<'_> {
     ) -> Result<(), ProtobufError> {
         match field.shape {
             Cardinality::One => {
-                if let Some(value) = self.value(field.kind, wire, depth + 1)? {
+                if self.merge(field, wire, depth, map)? {
+                    return Ok(());
+                }
+                let value = self.value(field.kind, wire, depth + 1);
+                if let Some(value) = value.map_err(|error| self.at(error, field, wire))? {
                     map.insert(&*field.name, value);
                 }
             }
@@ -96,10 +101,58 @@ impl MessageReader<'_> {
                 (FieldType::Message(index), WireValue::Bytes(bytes)) if depth < MAX_NESTING => {
                     self.fields(self.messages.message(index), bytes, depth + 1, map)?
                 }
-                _ => return Err(mismatch(field)),
+                _ => return Err(wire.mismatch(&self.go_name(field))),
             },
         }
         Ok(())
+    }
+
+    /// A message that is there again adds to the first one. Whether there is a first one.
+    fn merge(
+        self,
+        field: &MessageField,
+        wire: WireValue<'_>,
+        depth: usize,
+        map: &mut Map,
+    ) -> Result<bool, ProtobufError> {
+        let (FieldType::Message(index), WireValue::Bytes(bytes)) = (field.kind, wire) else {
+            return Ok(false);
+        };
+        let message = self.messages.message(index);
+        let Some(Value::Object(first)) =
+            map.get_mut(&*field.name).filter(|_| message.special == Special::None)
+        else {
+            return Ok(false);
+        };
+        if depth >= MAX_NESTING {
+            return Err(ProtobufError::malformed("messages nest too deep"));
+        }
+        self.fields(message, bytes, depth + 1, first)?;
+        Ok(true)
+    }
+
+    /// The error about a field, with its name if its wire type is wrong.
+    fn at(self, error: ProtobufError, field: &MessageField, wire: WireValue<'_>) -> ProtobufError {
+        match error {
+            ProtobufError::WireType => wire.mismatch(&self.go_name(field)),
+            other => other,
+        }
+    }
+
+    /// Name of the field in Go's type.
+    fn go_name(self, field: &MessageField) -> String {
+        const INITIALS: [&str; 10] =
+            ["api", "csi", "dns", "fs", "ip", "os", "tls", "ttl", "uid", "url"];
+        if &*field.name == "metadata" {
+            let list = self.messages.index_of(LIST_META).ok().map(FieldType::Message);
+            return if list == Some(field.kind) { "ListMeta" } else { "ObjectMeta" }.to_owned();
+        }
+        let first = field.name.find(|char: char| char.is_ascii_uppercase());
+        let (head, rest) = field.name.split_at(first.unwrap_or(field.name.len()));
+        if INITIALS.contains(&head) {
+            return format!("{}{rest}", head.to_ascii_uppercase());
+        }
+        format!("{}{}{rest}", head[..1].to_ascii_uppercase(), &head[1..])
     }
 
     fn list_element(
@@ -110,7 +163,7 @@ impl MessageReader<'_> {
         map: &mut Map,
     ) -> Result<(), ProtobufError> {
         let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Array::new()));
-        let Value::Array(items) = slot else { return Err(mismatch(field)) };
+        let Value::Array(items) = slot else { return Err(wire.mismatch(&self.go_name(field))) };
         match (field.kind, wire) {
             // A packed list of numbers.
             (
@@ -125,7 +178,10 @@ impl MessageReader<'_> {
                     )?);
                 }
             }
-            _ => items.extend(self.element(field.kind, wire, depth + 2)?),
+            _ => items.extend(
+                self.element(field.kind, wire, depth + 2)
+                    .map_err(|error| self.at(error, field, wire))?,
+            ),
         }
         Ok(())
     }
@@ -137,7 +193,9 @@ impl MessageReader<'_> {
         depth: usize,
         map: &mut Map,
     ) -> Result<(), ProtobufError> {
-        let WireValue::Bytes(entry) = wire else { return Err(mismatch(field)) };
+        let WireValue::Bytes(entry) = wire else {
+            return Err(wire.mismatch(&self.go_name(field)));
+        };
         let (mut key, mut payload) = (String::new(), None);
         for part in wire::fields(entry) {
             match part? {
@@ -147,7 +205,9 @@ impl MessageReader<'_> {
             }
         }
         let wire = payload.unwrap_or(WireValue::Bytes(&[]));
-        let value = self.element(field.kind, wire, depth + 2)?;
+        let value = self
+            .element(field.kind, wire, depth + 2)
+            .map_err(|error| self.at(error, field, wire))?;
         let slot = map.entry(&*field.name).or_insert_with(|| Value::Object(Map::new()));
         if let (Value::Object(entries), Some(value)) = (slot, value) {
             entries.insert(key, value);
@@ -186,7 +246,7 @@ impl MessageReader<'_> {
                 return self.message(index, bytes, depth);
             }
             (FieldType::Absent, _) => return Ok(None),
-            _ => return Err(ProtobufError::malformed("a field of another wire type")),
+            _ => return Err(ProtobufError::WireType),
         }))
     }
 
@@ -245,10 +305,6 @@ impl MessageReader<'_> {
             Value::Array(Array::new())
         }))
     }
-}
-
-fn mismatch(field: &MessageField) -> ProtobufError {
-    ProtobufError::Malformed(format!("the field {} has another wire type", field.name))
 }
 
 fn double(value: f64) -> Result<Value, ProtobufError> {
@@ -311,7 +367,8 @@ fn quantity(bytes: &[u8]) -> Result<String, ProtobufError> {
     if text.is_empty() {
         return Ok("0".to_owned());
     }
-    Quantity::parse(&text).map(|quantity| quantity.canonical()).map_err(ProtobufError::Malformed)
+    let parsed = Quantity::parse(&text).map_err(|_| ProtobufError::malformed(FORMAT_WRONG))?;
+    Ok(parsed.canonical())
 }
 
 fn raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {

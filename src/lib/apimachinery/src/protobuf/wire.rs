@@ -2,6 +2,9 @@
 
 use super::ProtobufError;
 
+/// Go's text for a body that ends too early.
+const UNEXPECTED_END: &str = "unexpected EOF";
+
 /// Payload of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WireValue<'a> {
@@ -9,6 +12,32 @@ pub(super) enum WireValue<'a> {
     Fixed64(u64),
     Fixed32,
     Bytes(&'a [u8]),
+    /// Without a payload that could be read: groups, and wire types that there are not.
+    Other(u8),
+}
+
+impl WireValue<'_> {
+    /// The error of Go's generated decoders about a field of another type.
+    pub(super) fn mismatch(self, field: &str) -> ProtobufError {
+        let wire_type = match self {
+            Self::Varint(_) => 0,
+            Self::Fixed64(_) => 1,
+            Self::Bytes(_) => 2,
+            Self::Other(wire_type) => wire_type,
+            Self::Fixed32 => 5,
+        };
+        ProtobufError::Malformed(format!("proto: wrong wireType = {wire_type} for field {field}"))
+    }
+
+    /// What an unknown field is checked for.
+    pub(super) fn skip(self) -> Result<(), ProtobufError> {
+        match self {
+            Self::Other(wire_type) => {
+                Err(ProtobufError::Malformed(format!("proto: illegal wireType {wire_type}")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Fields of a message, in order. Ends after the first error.
@@ -38,10 +67,10 @@ impl<'a> Iterator for WireFields<'a> {
 impl<'a> WireFields<'a> {
     fn field(&mut self) -> Result<(u32, WireValue<'a>), ProtobufError> {
         let tag = varint(&mut self.rest)?;
-        let number = u32::try_from(tag >> 3)
-            .ok()
-            .filter(|number| *number > 0)
-            .ok_or_else(|| ProtobufError::malformed("an impossible field number"))?;
+        let number =
+            u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or_else(|| {
+                ProtobufError::Malformed(format!("proto: illegal tag 0 (wire type {tag})"))
+            })?;
         let wire = match tag & 7 {
             0 => WireValue::Varint(varint(&mut self.rest)?),
             1 => WireValue::Fixed64(u64::from_le_bytes(
@@ -52,7 +81,7 @@ impl<'a> WireFields<'a> {
                 WireValue::Bytes(self.take(length)?)
             }
             5 => self.take(4).map(|_| WireValue::Fixed32)?,
-            _ => return Err(ProtobufError::malformed("an unknown wire type")),
+            other => WireValue::Other(other as u8),
         };
         Ok((number, wire))
     }
@@ -61,7 +90,7 @@ impl<'a> WireFields<'a> {
         let (taken, rest) = self
             .rest
             .split_at_checked(length)
-            .ok_or_else(|| ProtobufError::malformed("a length beyond the end"))?;
+            .ok_or_else(|| ProtobufError::malformed(UNEXPECTED_END))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -77,7 +106,8 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
             return Ok(value);
         }
     }
-    Err(ProtobufError::malformed("an unfinished number"))
+    let why = if bytes.len() < 10 { UNEXPECTED_END } else { "proto: integer overflow" };
+    Err(ProtobufError::malformed(why))
 }
 
 /// A string; invalid UTF-8 becomes U+FFFD.

@@ -5,11 +5,8 @@ use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
 use crate::value::library::{Library, QUANTITY};
-use ferrokube_apimachinery::quantity::{Format, Quantity};
+use ferrokube_apimachinery::quantity::{FORMAT_WRONG, Format, Quantity};
 use std::cmp::Ordering;
-
-const MALFORMED: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 const Q: Arg = Arg::Library(QUANTITY);
 
@@ -70,7 +67,7 @@ fn number<'a>(order: Ordering) -> Value<'a> {
     Value::Int(order as i64)
 }
 
-function!(quantity, [Value::String(text)] => Quantity::parse(text).map(made).map_err(|_| MALFORMED.into()));
+function!(quantity, [Value::String(text)] => Quantity::parse(text).map(made).map_err(|_| FORMAT_WRONG.into()));
 function!(is_quantity, [Value::String(text)] => Ok(Value::Bool(Quantity::parse(text).is_ok())));
 function!(sign, [value] => of(value).map(|quantity| number(quantity.cmp(&Quantity::default()))));
 function!(is_integer, [value] => of(value).map(|quantity| Value::Bool(quantity.exact().is_some())));

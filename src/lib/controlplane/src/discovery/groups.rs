@@ -88,6 +88,7 @@ pub(crate) fn collect(
         let hash = definition
             .storage_prefix
             .as_deref()
+            .filter(|_| definition.verbs.has(Verbs::CREATE))
             .and_then(|prefix| stored.get(prefix))
             .cloned()
             .unwrap_or_default();

@@ -47,7 +47,7 @@ pub(crate) enum ChunkEncoding {
     /// `PartialObjectMetadata` of this version.
     JsonMetadata(&'static str),
     Protobuf,
-    ProtobufMetadata,
+    ProtobufMetadata(&'static str),
     /// Rows of a Table of this version.
     Rows(&'static str, Include),
 }

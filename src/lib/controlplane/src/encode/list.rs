@@ -7,7 +7,7 @@ use super::slices::ItemSlice;
 use super::stream::{self, Fill, OffloadedBody, SlicedItems, Streamed};
 use super::table::{self, Table};
 use super::vectored::ByteOwner;
-use super::{Encoder, entry_document, protobuf};
+use super::{Encoder, entry_document, partial_document, protobuf};
 use crate::action::Include;
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};
@@ -217,7 +217,10 @@ impl JsonList {
         let cut = cut_of(served, view);
         let entries = std::mem::take(&mut page.items);
         let is_direct = served.direct();
-        let is_stored = |entry: &Entry| matches!(cut, ItemCut::Metadata(_)) || is_direct(entry);
+        let is_stored = |entry: &Entry| match cut {
+            ItemCut::Metadata(_) => served.has_stored_metadata(),
+            _ => is_direct(entry),
+        };
         let stored_bytes = entries
             .iter()
             .try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + cut.of(entry).len()));
@@ -300,8 +303,7 @@ impl rendered::ItemSource for EncodedItems {
     fn next(&mut self) -> Option<ItemText> {
         let (mut out, is_direct) = (Vec::new(), self.served.direct());
         while let Some(entry) = self.entries.as_slice().first() {
-            let is_direct = is_direct(entry);
-            let is_whole = is_direct && !matches!(self.cut, ItemCut::Metadata(_));
+            let is_whole = is_direct(entry) && !matches!(self.cut, ItemCut::Metadata(_));
             if is_whole && entry.bytes.len() >= LENT_BYTES {
                 if !out.is_empty() {
                     break;
@@ -314,7 +316,10 @@ impl rendered::ItemSource for EncodedItems {
             if !out.is_empty() {
                 out.push(b',');
             }
-            if is_direct || matches!(self.cut, ItemCut::Metadata(_)) {
+            if match self.cut {
+                ItemCut::Metadata(_) => self.served.has_stored_metadata(),
+                _ => is_whole,
+            } {
                 self.cut.of(entry).write(entry, &mut out);
             } else {
                 out.extend_from_slice(&encode_item(&self.served, entry, self.cut));
@@ -330,9 +335,13 @@ impl rendered::ItemSource for EncodedItems {
 
 fn encode_item(served: &Served, entry: &Entry, cut: ItemCut) -> Vec<u8> {
     let mut document = entry_document(served, entry);
-    if matches!(cut, ItemCut::Untyped) {
-        document.remove(&["kind"]);
-        document.remove(&["apiVersion"]);
+    match cut {
+        ItemCut::Untyped => {
+            document.remove(&["kind"]);
+            document.remove(&["apiVersion"]);
+        }
+        ItemCut::Metadata(version) => document = partial_document(served, &document, version),
+        ItemCut::Whole => {}
     }
     json::to_vec(&document.into_value())
 }

@@ -15,7 +15,7 @@ pub(crate) mod vectored;
 use crate::negotiate::{Accepted, Form, View};
 use crate::status;
 use bytes::Bytes;
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::json::Layout;
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_apimachinery::status::Failure;
@@ -91,11 +91,13 @@ impl Encoder {
             View::Metadata(version) | View::MetadataList(version) => version,
             _ => return Ok(self.whole(served, object, accepted)),
         };
-        if let (Object::Stored(entry), Form::Json) = (object, accepted.form) {
+        if let (Object::Stored(entry), Form::Json) = (object, accepted.form)
+            && served.has_stored_metadata()
+        {
             let bytes = slices::partial(entry, version);
             return Ok(Encoded::new(finish_plain(bytes, accepted.pretty), Form::Json));
         }
-        let document = partial_document(&document_of(served, object), version);
+        let document = partial_document(served, &document_of(served, object), version);
         Ok(self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata"))))
     }
 
@@ -107,12 +109,14 @@ impl Encoder {
             _ => None,
         };
         match (object, partial) {
-            (Object::Stored(entry), Some(version)) => slices::partial(entry, version).into(),
+            (Object::Stored(entry), Some(version)) if served.has_stored_metadata() => {
+                slices::partial(entry, version).into()
+            }
             (Object::Stored(entry), None) if served.is_direct(entry) => entry.bytes.clone(),
             (_, partial) => {
                 let document = document_of(served, object);
                 let document = match partial {
-                    Some(version) => partial_document(&document, version),
+                    Some(version) => partial_document(served, &document, version),
                     None => document,
                 };
                 let mut bytes = json_document(&document, false);
@@ -210,10 +214,17 @@ pub(crate) fn entry_document(served: &Served, entry: &Entry) -> Document {
 }
 
 /// Kind, apiVersion and metadata only.
-pub(crate) fn partial_document(document: &Document, version: &str) -> Document {
+pub(crate) fn partial_document(served: &Served, document: &Document, version: &str) -> Document {
     let mut partial = Document::new();
     partial.set(&["kind"], "PartialObjectMetadata");
     partial.set(&["apiVersion"], format!("meta.k8s.io/{version}"));
     partial.set(&["metadata"], document.get(&["metadata"]).cloned().unwrap_or_default());
+    let annotations = ["metadata", "annotations"];
+    for name in served.definition.policy.internal_annotations {
+        partial.remove(&[annotations[0], annotations[1], *name]);
+    }
+    if partial.get(&annotations).and_then(Value::as_object).is_some_and(Map::is_empty) {
+        partial.remove(&annotations);
+    }
     partial
 }

@@ -2,7 +2,7 @@
 
 use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope};
 use super::stream::Fill;
-use super::{Encoder, META, entry_document, list};
+use super::{Encoder, META, entry_document, list, partial_document};
 use crate::negotiate::View;
 use bytes::BufMut;
 use ferrokube_apimachinery::json;
@@ -13,7 +13,12 @@ use std::sync::Arc;
 /// After the message in an envelope: empty content encoding and content type.
 const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// A list message (`ListMeta` in field 1, items in field 2) from cached chunks. The envelope starts
+/// Numbers of the metadata and of the items in a list message.
+const NUMBERS: [u8; 2] = [1, 2];
+/// Those in `meta.k8s.io/v1beta1`'s `PartialObjectMetadataList`.
+const OLD_NUMBERS: [u8; 2] = [2, 1];
+
+/// A list message from cached chunks. The envelope starts
 /// with the list's length, so all items are encoded before the first frame: call it off the workers
 /// for large lists.
 pub(super) fn list(
@@ -25,26 +30,34 @@ pub(super) fn list(
 ) -> impl Fill + use<> {
     let (kind, api_version) = list::list_type(served, view);
     let meta = json::read_value(list::list_meta(&page).as_bytes()).unwrap_or_default();
+    let [of_metadata, of_items] = match view {
+        View::MetadataList("v1beta1") => OLD_NUMBERS,
+        _ => NUMBERS,
+    };
     let mut raw = Vec::new();
     put_message(
         &mut raw,
-        1,
+        of_metadata,
         &encoder.messages().write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default(),
     );
     let (message, encoding) = match view {
-        View::MetadataList(_) => {
-            (format!("{META}.PartialObjectMetadata"), ChunkEncoding::ProtobufMetadata)
+        View::MetadataList(version) => {
+            (format!("{META}.PartialObjectMetadata"), ChunkEncoding::ProtobufMetadata(version))
         }
         _ => (served.version().message.clone().unwrap_or_default(), ChunkEncoding::Protobuf),
     };
     let (encoder, of) = (encoder.clone(), served.clone());
-    let write = move |entry: &Entry, out: &mut Vec<u8>| match encoder
-        .messages()
-        .write_bare(&message, &entry_document(&of, entry).into_value())
-    {
-        Ok(bytes) => put_message(out, 2, &bytes),
-        Err(error) => {
-            tracing::warn!(message, error = %error, "an object does not fit its protobuf message")
+    let write = move |entry: &Entry, out: &mut Vec<u8>| {
+        let document = entry_document(&of, entry);
+        let item = match view {
+            View::MetadataList(version) => partial_document(&of, &document, version),
+            _ => document,
+        };
+        match encoder.messages().write_bare(&message, &item.into_value()) {
+            Ok(bytes) => put_message(out, of_items, &bytes),
+            Err(error) => {
+                tracing::warn!(message, error = %error, "an object does not fit its protobuf message")
+            }
         }
     };
     let scope = ChunkScope {

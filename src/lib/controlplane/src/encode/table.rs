@@ -252,7 +252,13 @@ impl Table {
         let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
-            Include::Metadata => ItemSlice::partial(entry, self.version).write(entry, out),
+            Include::Metadata if self.served.has_stored_metadata() => {
+                ItemSlice::partial(entry, self.version).write(entry, out);
+            }
+            Include::Metadata => {
+                let document = entry_document(&self.served, entry);
+                push_document(&partial_document(&self.served, &document, self.version), out);
+            }
             Include::Object if is_direct => out.extend_from_slice(&entry.bytes),
             Include::Object => push_document(&entry_document(&self.served, entry), out),
         }
@@ -274,7 +280,9 @@ impl Table {
         let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
-            Include::Metadata => push_document(&partial_document(document, self.version), out),
+            Include::Metadata => {
+                push_document(&partial_document(&self.served, document, self.version), out)
+            }
             Include::Object => push_document(document, out),
         }
         out.push(b'}');
@@ -364,6 +372,7 @@ impl TableStream {
     fn long_slice(&self, entry: &Entry) -> Option<ItemSlice> {
         let slice = match self.table.include {
             Include::None => return None,
+            Include::Metadata if !self.table.served.has_stored_metadata() => return None,
             Include::Metadata => ItemSlice::partial(entry, self.table.version),
             Include::Object => ItemSlice::whole(entry),
         };

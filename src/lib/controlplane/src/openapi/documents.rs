@@ -56,7 +56,10 @@ pub(super) fn v3(path: &str, definitions: &[Arc<Definition>], machinery: &Machin
     let mut builder = DocumentBuilder::new(SpecVersion::V3, machinery);
     builder.add(path, definitions);
     let (schemas, routes) = builder.finish(&machinery.versions_of(path, is_bundled));
-    let mut components = json!({"schemas": schemas});
+    let mut components = json!({});
+    if !schemas.is_empty() {
+        components["schemas"] = Value::Object(schemas);
+    }
     if is_bundled {
         components["securitySchemes"] = security();
     }

@@ -16,12 +16,14 @@ const fn of(name: &'static str, kind: &'static str, description: &'static str) -
 }
 
 /// In order of names.
-const PARAMETERS: [Parameter; 22] = [
+const PARAMETERS: [Parameter; 38] = [
     of(
         "allowWatchBookmarks",
         "boolean",
         "Send bookmarks: events that only say how far a watch is.",
     ),
+    of("command", "string", "The command to run, a word at a time."),
+    of("container", "string", "Name of the container; that of the only one if absent."),
     of("continue", "string", "The token from the metadata of the page before."),
     of("dryRun", "string", "All: process the request without storing anything."),
     of(
@@ -31,6 +33,7 @@ const PARAMETERS: [Parameter; 22] = [
     ),
     of("fieldSelector", "string", "Restricts objects by fields, such as metadata.name=a."),
     of("fieldValidation", "string", "Unknown or duplicate fields: Ignore, Warn or Strict."),
+    of("follow", "boolean", "Send what is written later, too."),
     of("force", "boolean", "Takes fields from other managers; applies only."),
     of("gracePeriodSeconds", "integer", "Seconds until the deletion; 0 deletes at once."),
     of(
@@ -38,18 +41,35 @@ const PARAMETERS: [Parameter; 22] = [
         "boolean",
         "Delete also what cannot be read from storage.",
     ),
+    of(
+        "insecureSkipTLSVerifyBackend",
+        "boolean",
+        "Do not verify the certificate of the kubelet; the log may be another one.",
+    ),
     of("labelSelector", "string", "Restricts objects by labels, such as a=b,c notin (d)."),
     of("limit", "integer", "Items per page; further ones by the token in its metadata."),
+    of("limitBytes", "integer", "Bytes after which the log ends."),
     of("name", "string", "Name of the object."),
     of("namespace", "string", "Namespace of the object."),
     of("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    of("path", "string", "Path of the request to forward."),
+    of("ports", "integer", "Ports to forward; needed over websockets."),
     of("pretty", "string", "true: indent the response."),
+    of("previous", "boolean", "The log of the container before its last restart."),
     of("propagationPolicy", "string", "Dependents: Orphan, Background or Foreground."),
     of("resourceVersion", "string", "The version to read, or to watch from."),
     of("resourceVersionMatch", "string", "What resourceVersion means: Exact or NotOlderThan."),
     of("sendInitialEvents", "boolean", "Begin a watch with the existing objects."),
     of("shardSelector", "string", "Restricts objects by a shard of their hashes."),
+    of("sinceSeconds", "integer", "Seconds before now at which the log begins."),
+    of("stderr", "boolean", "Connect standard error."),
+    of("stdin", "boolean", "Connect standard input."),
+    of("stdout", "boolean", "Connect standard output."),
+    of("stream", "string", "Which output the log has: All, Stdout or Stderr."),
+    of("tailLines", "integer", "Lines at the end of the log to begin with."),
     of("timeoutSeconds", "integer", "Seconds until a list or watch ends."),
+    of("timestamps", "boolean", "Begin each line with its time."),
+    of("tty", "boolean", "Allocate a terminal."),
     of("watch", "boolean", "Watch for changes instead of listing."),
 ];
 
@@ -79,9 +99,28 @@ fn whole(name: &str, place: &str, version: SpecVersion) -> Value {
     parameter
 }
 
-/// Old versions of kubectl look into the operations for `dryRun` and `fieldValidation`.
+/// Parameters of many operations. Old versions of kubectl look into the operations for `dryRun` and
+/// `fieldValidation`.
 fn is_shared(name: &str) -> bool {
-    !matches!(name, "name" | "dryRun" | "fieldValidation")
+    const OF_CONNECTIONS: [&str; 16] = [
+        "command",
+        "container",
+        "follow",
+        "insecureSkipTLSVerifyBackend",
+        "limitBytes",
+        "path",
+        "ports",
+        "previous",
+        "sinceSeconds",
+        "stderr",
+        "stdin",
+        "stdout",
+        "stream",
+        "tailLines",
+        "timestamps",
+        "tty",
+    ];
+    !matches!(name, "name" | "dryRun" | "fieldValidation") && !OF_CONNECTIONS.contains(&name)
 }
 
 /// The shared parameters of version 2.

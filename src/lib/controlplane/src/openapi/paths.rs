@@ -27,15 +27,16 @@ fn item(path: &str, routes: &[&PublishedRoute], version: SpecVersion) -> Value {
         .iter()
         .map(|route| (route.method.to_owned(), operation(route, &common, version)))
         .collect();
-    let in_path: BTreeSet<&'static str> = [("{name}", "name"), ("{namespace}", "namespace")]
-        .into_iter()
-        .filter(|(variable, _)| path.split('/').any(|segment| segment == *variable))
-        .map(|(_, name)| name)
-        .collect();
-    let parameters: Vec<Value> = common
-        .union(&in_path)
-        .map(|name| parameter(name, if in_path.contains(name) { "path" } else { "query" }, version))
-        .collect();
+    let mut parameters: Vec<(&'static str, &str)> =
+        [("{name}", "name"), ("{namespace}", "namespace"), ("{path}", "path")]
+            .into_iter()
+            .filter(|(variable, _)| path.split('/').any(|segment| segment == *variable))
+            .map(|(_, name)| (name, "path"))
+            .collect();
+    parameters.extend(common.iter().map(|name| (*name, "query")));
+    parameters.sort_unstable();
+    let parameters: Vec<Value> =
+        parameters.into_iter().map(|(name, place)| parameter(name, place, version)).collect();
     if !parameters.is_empty() {
         item.insert("parameters".to_owned(), Value::from(parameters));
     }

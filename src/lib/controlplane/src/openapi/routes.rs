@@ -1,6 +1,8 @@
 //! The operations in OpenAPI documents, on resources and discovery, as kube-apiserver publishes
 //! them.
 
+mod connections;
+
 use super::names::{META, key, list_name_of, name_of};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_connect::Connections;
@@ -257,11 +259,12 @@ impl ResourceRoutes<'_> {
         let mut all = self.collection("").routes(&[LIST, CREATE, DELETE_COLLECTION]);
         all.extend(self.item("", None).routes(&[READ, REPLACE, PATCH, DELETE]));
         for subresource in &self.definition.versions[self.index].subresources {
-            if Connections::serves(self.definition, subresource.name) {
-                continue;
-            }
             let path = self.item("", Some(subresource));
-            all.extend(path.routes(&[READ, CREATE, REPLACE, PATCH]));
+            all.extend(if Connections::serves(self.definition, subresource.name) {
+                path.connections(subresource)
+            } else {
+                path.routes(&[READ, CREATE, REPLACE, PATCH])
+            });
         }
         all.extend(self.everywhere("").map(|path| path.routes(&[LIST])).unwrap_or_default());
         let list = ResourcePath { suffix: "List", ..self.collection("watch/") };

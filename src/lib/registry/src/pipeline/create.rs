@@ -47,6 +47,10 @@ impl Registry {
         if op.definition().policy.names_itself && target.subresource.is_empty() {
             name::fill(&mut object);
         }
+        if name::is_missing(&object) && op.definition().policy.prefix_becomes_name {
+            let prefix = object.meta("generateName").to_owned();
+            object.set(&["metadata", "name"], prefix);
+        }
         if !name::is_missing(&object) {
             return op.create(object).await;
         }

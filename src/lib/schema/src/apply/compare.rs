@@ -40,7 +40,20 @@ impl NodeDifference {
 /// Compares two objects.
 pub(super) fn compare(schema: &Schema, old: &Map, new: &Map, skip: &Skip<'_>) -> Difference {
     let mut out = Difference::default();
-    maps(Some(schema), Some(old), Some(new), skip, 0, &mut out);
+    maps::<false>(Some(schema), Some(old), Some(new), skip, 0, &mut out);
+    out
+}
+
+/// Compares an object with what an apply makes of it. A value that is owned as a whole differs if
+/// the applied one lacks a field that is always written.
+pub(super) fn compare_applied(
+    schema: &Schema,
+    live: &Map,
+    merged: &Map,
+    skip: &Skip<'_>,
+) -> Difference {
+    let mut out = Difference::default();
+    maps::<true>(Some(schema), Some(live), Some(merged), skip, 0, &mut out);
     out
 }
 
@@ -75,7 +88,7 @@ fn comparison(schema: Option<&Schema>, value: Option<&Value>) -> Comparison {
     }
 }
 
-fn values(
+fn values<const EXACT: bool>(
     schema: Option<&Schema>,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -87,18 +100,18 @@ fn values(
     }
     let known = |value: Option<&Value>| value.is_some_and(|value| !value.is_null());
     match (comparison(schema, old), comparison(schema, new)) {
-        (Comparison::Leaf, Comparison::Leaf) => leaf(schema, old, new),
+        (Comparison::Leaf, Comparison::Leaf) => leaf::<EXACT>(schema, old, new),
         (Comparison::List, Comparison::List) => match schema {
-            Some(schema) => lists(schema, old, new, depth),
-            None => leaf(schema, old, new),
+            Some(schema) => lists::<EXACT>(schema, old, new, depth),
+            None => leaf::<EXACT>(schema, old, new),
         },
         (left, right) if left == right || !known(old) || !known(new) => {
-            branch(schema, old, new, skip, depth)
+            branch::<EXACT>(schema, old, new, skip, depth)
         }
         // A free-form value changed its type: the field is modified, and entries below a map are
         // added or removed.
         (left, _) => {
-            let mut change = branch(schema, old, new, skip, depth);
+            let mut change = branch::<EXACT>(schema, old, new, skip, depth);
             change.written = assemble(true, change.written.unwrap_or_default());
             if left == Comparison::Leaf {
                 change.removed = None;
@@ -108,18 +121,22 @@ fn values(
     }
 }
 
-fn leaf(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> NodeDifference {
+fn leaf<const EXACT: bool>(
+    schema: Option<&Schema>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> NodeDifference {
     match (old, new) {
         (None, None) => NodeDifference::default(),
         (None, Some(_)) => NodeDifference::of(Some(Fields::new()), None),
         (Some(_), None) => NodeDifference::of(None, Some(Fields::new())),
-        (Some(old), Some(new)) if same(schema, old, new) => NodeDifference::default(),
+        (Some(old), Some(new)) if same::<EXACT>(schema, old, new) => NodeDifference::default(),
         (Some(_), Some(_)) => NodeDifference::of(Some(Fields::new()), None),
     }
 }
 
 /// Whether two values are equal for the typed API.
-fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
+fn same<const EXACT: bool>(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
     if old == new {
         return true;
     }
@@ -130,8 +147,9 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
         (Value::Object(left), Value::Object(right)) => {
             let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(key)));
             keys.into_iter().all(|key| {
-                match (field_of(Some(schema), left, key), field_of(Some(schema), right, key)) {
-                    (Some(left), Some(right)) => same(schema.child(key), left, right),
+                let absent = Some(schema).filter(|_| !EXACT);
+                match (field_of(absent, left, key), field_of(absent, right, key)) {
+                    (Some(left), Some(right)) => same::<EXACT>(schema.child(key), left, right),
                     (left, right) => left.is_none() && right.is_none(),
                 }
             })
@@ -141,7 +159,7 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
                 && left
                     .iter()
                     .zip(right)
-                    .all(|(left, right)| same(schema.items.as_deref(), left, right))
+                    .all(|(left, right)| same::<EXACT>(schema.items.as_deref(), left, right))
         }
         _ => false,
     }
@@ -179,7 +197,7 @@ fn field_of<'a>(schema: Option<&Schema>, map: &'a Map, name: &str) -> Option<&'a
 const WHOLE_VALUE_DEPTH: usize = 1;
 
 /// Compares maps that may be absent or null on a side.
-fn branch(
+fn branch<const EXACT: bool>(
     schema: Option<&Schema>,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -194,10 +212,10 @@ fn branch(
     let has_always = schema.is_some_and(|schema| !schema.always().is_empty());
     let empty = |map: Option<&Map>| map.is_none_or(|map| map.is_empty() && !has_always);
     if empty(left) && empty(right) {
-        return leaf(schema, old, new);
+        return leaf::<EXACT>(schema, old, new);
     }
     let mut below = Difference::default();
-    maps(schema, left, right, skip, depth, &mut below);
+    maps::<EXACT>(schema, left, right, skip, depth, &mut below);
     // Metadata itself always exists.
     let member = |absent: bool| absent && !skip.is_metadata();
     NodeDifference {
@@ -207,7 +225,7 @@ fn branch(
     }
 }
 
-fn maps(
+fn maps<const EXACT: bool>(
     schema: Option<&Schema>,
     old: Option<&Map>,
     new: Option<&Map>,
@@ -227,7 +245,7 @@ fn maps(
             return;
         }
         let node = schema.and_then(|schema| schema.child(name));
-        let change = values(node, left, right, &skip.below(name), depth + 1);
+        let change = values::<EXACT>(node, left, right, &skip.below(name), depth + 1);
         out.is_nameless |= change.is_nameless;
         if change.written.is_some() || change.removed.is_some() {
             let element = element::field(name);
@@ -276,7 +294,7 @@ fn index<'a>(
 }
 
 /// Compares sets or keyed lists; one that has items without a unique key is compared as one value.
-fn lists(
+fn lists<const EXACT: bool>(
     schema: &Schema,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -285,16 +303,16 @@ fn lists(
     let empty =
         |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(|list| list.is_empty());
     if (empty(old) && empty(new)) || old == new {
-        return leaf(Some(schema), old, new);
+        return leaf::<EXACT>(Some(schema), old, new);
     }
     let mut order = Vec::new();
     let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order))
     else {
-        return NodeDifference { is_nameless: true, ..leaf(Some(schema), old, new) };
+        return NodeDifference { is_nameless: true, ..leaf::<EXACT>(Some(schema), old, new) };
     };
     let (mut written, mut removed, mut is_nameless) = (Fields::new(), Fields::new(), false);
     for element in order {
-        let change = items(
+        let change = items::<EXACT>(
             schema,
             left.get(&element).map_or(&[][..], Vec::as_slice),
             right.get(&element).map_or(&[][..], Vec::as_slice),
@@ -313,16 +331,21 @@ fn lists(
 
 /// Compares items with the same key. Duplicates, which an update may store but an apply may not,
 /// are compared as one value.
-fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> NodeDifference {
+fn items<const EXACT: bool>(
+    schema: &Schema,
+    old: &[&Value],
+    new: &[&Value],
+    depth: usize,
+) -> NodeDifference {
     let node = schema.items.as_deref();
     let one = |old: Option<&Value>, new: Option<&Value>| {
-        values(node, old, new, &Skip::default(), depth + 1)
+        values::<EXACT>(node, old, new, &Skip::default(), depth + 1)
     };
     match (old, new) {
         ([] | [_], [] | [_]) => one(old.first().copied(), new.first().copied()),
         ([_, _, ..], [_, _, ..]) => {
             let equal = old.len() == new.len()
-                && old.iter().zip(new).all(|(old, new)| same(node, old, new));
+                && old.iter().zip(new).all(|(old, new)| same::<EXACT>(node, old, new));
             NodeDifference::of((!equal).then(Fields::new), None)
         }
         ([_, _, ..], _) => {

@@ -133,6 +133,18 @@ fn config(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
 }
 
+/// Of a value that is owned as a whole, what is always written belongs to it.
+#[test]
+fn an_atomic_value_is_another_one_without_a_field_that_is_always_written() {
+    let mut fixture = ApplyFixture::of(crate::testing::schema("io.k8s.api.rbac.v1.RoleBinding"));
+    let binding = |role: Value| json!({"metadata": {"name": "a"}, "roleRef": role});
+    let whole = json!({"apiGroup": "", "kind": "Role", "name": "r"});
+    fixture.update("m", binding(whole.clone()));
+    let found = fixture.conflicts("n", binding(json!({"kind": "Role", "name": "r"})));
+    assert_eq!(found.iter().map(|(_, path)| path.as_str()).collect::<Vec<_>>(), [".roleRef"]);
+    fixture.apply("n", binding(whole));
+}
+
 #[test]
 fn a_raw_extension_has_one_owner() {
     let schema = crate::testing::schema("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent");

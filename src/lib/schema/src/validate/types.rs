@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Document, Map, Number, Value};
 use ferrokube_apimachinery::field::{FieldError, quote};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json::type_name;
-use ferrokube_apimachinery::quantity::Quantity;
+use ferrokube_apimachinery::quantity::{FORMAT_WRONG, Quantity};
 
 /// Decodes as kube-apiserver's typed decoder: wrong JSON types are errors (400), numbers must be in
 /// range, times and base64 must parse. Nulls pass: they are absent fields, or empty values of maps
@@ -206,7 +206,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> CheckRes
             quantity(&number.as_written())
         }
         (Kind::IntOrString, Value::String(text)) if is_quantity(schema) => quantity(text.trim()),
-        (Kind::IntOrString, _) if is_quantity(schema) => said(QUANTITY.to_owned()),
+        (Kind::IntOrString, _) if is_quantity(schema) => said(FORMAT_WRONG.to_owned()),
         (Kind::IntOrString, Value::Number(number)) => integer(schema, number, path),
         (Kind::IntOrString, Value::String(_)) => Ok(()),
         (Kind::IntOrString, value) => wrong(path, type_name(value).to_owned(), Some("int32")),
@@ -254,15 +254,11 @@ pub(super) fn is_quantity(schema: &Schema) -> bool {
     schema.format.as_deref() == Some("quantity")
 }
 
-/// The quantity decoder's message.
-const QUANTITY: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-
 fn quantity(text: &str) -> CheckResult {
     // Fast path: small plain integers need no decimal arithmetic.
     let plain =
         !text.is_empty() && text.len() < 18 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if plain || Quantity::parse(text).is_ok() { Ok(()) } else { said(QUANTITY.to_owned()) }
+    if plain || Quantity::parse(text).is_ok() { Ok(()) } else { said(FORMAT_WRONG.to_owned()) }
 }
 
 /// Integers must be written as such: like kube-apiserver, refuses `1.0` and `1e3`.
@@ -389,7 +385,7 @@ mod tests {
             quota(json!({"hard": 1})),
             field("number", "ResourceQuotaSpec.spec.hard", "v1.ResourceList")
         );
-        assert_eq!(quota(json!({"hard": {"a": {}}})), QUANTITY);
+        assert_eq!(quota(json!({"hard": {"a": {}}})), FORMAT_WRONG);
         assert_eq!(
             quota(json!({"scopes": [1]})),
             field("number", "ResourceQuotaSpec.spec.scopes", "v1.ResourceQuotaScope")

@@ -2,6 +2,8 @@
 
 mod convert;
 
+pub(crate) use convert::ALL as IN_ANNOTATIONS;
+
 use crate::cells::{CellValue, at, list_at, plain_text, str_at};
 use crate::checks::text;
 use crate::hooks::KindCode;

@@ -330,6 +330,9 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// Annotation with the revision to roll back to, likewise.
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";
 
+pub(crate) const INTERNAL_OF_DAEMON_SET: [&str; 1] = [TEMPLATE_GENERATION];
+pub(crate) const INTERNAL_OF_DEPLOYMENT: [&str; 1] = [ROLLBACK];
+
 /// The error of Go's parser for an annotation that is not a number.
 fn malformed(annotation: Option<&str>) -> Option<String> {
     let text = annotation?;
@@ -354,8 +357,17 @@ pub(crate) fn misfit_of_deployment(object: &Document) -> Option<String> {
 }
 
 impl KindCode for DaemonSet {
+    /// Its writer owns the annotation, as kube-apiserver's conversion writes the field that it
+    /// becomes even if that is 0.
     fn default(&self, version: &str, object: &mut Document) {
         CONTROLLER.default(version, object);
+        let path = ["metadata", "annotations", TEMPLATE_GENERATION];
+        let annotations = object.get(&path[..2]);
+        let has_none = annotations.is_none_or(|value| value.is_null() || value.is_object())
+            && object.get(&path).is_none();
+        if has_none {
+            object.set(&path, "0");
+        }
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {

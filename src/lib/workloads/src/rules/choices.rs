@@ -171,20 +171,26 @@ const NONE: [&str; 2] = ["must specify a volume type", "must specify a handler t
 
 fn metric(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let kind = it.object.get("type").and_then(Value::as_str).unwrap_or_default();
-    let Some((_, wanted)) = METRICS.iter().find(|(known, _)| *known == kind) else {
-        // Once more than the row of the type.
-        let mut known = METRICS.map(|(known, _)| known);
-        known.sort_unstable();
-        return errors.not_supported(it.path.field("type"), kind, &known);
-    };
-    for (_, field) in METRICS {
-        if has(it.object, field) && field != *wanted {
+    let wanted = METRICS.iter().find(|(known, _)| *known == kind).map(|(_, field)| *field);
+    match wanted {
+        Some(field) if !has(it.object, field) => {
+            let why = "must populate information for the given metric source";
+            errors.required(it.path.field(field), why);
+        }
+        Some(_) => {}
+        None => {
+            // Once more than the row of the type.
+            let mut known = METRICS.map(|(known, _)| known);
+            known.sort_unstable();
+            errors.not_supported(it.path.field("type"), kind, &known);
+        }
+    }
+    // A single one of another type is only missed.
+    let present = || METRICS.iter().map(|(_, field)| *field).filter(|field| has(it.object, field));
+    if present().count() > 1 {
+        for field in present().filter(|field| Some(*field) != wanted) {
             let why = "must populate the given metric source only";
             errors.forbidden(it.path.field(field), why);
         }
-    }
-    if !has(it.object, wanted) {
-        let why = "must populate information for the given metric source";
-        errors.required(it.path.field(wanted), why);
     }
 }

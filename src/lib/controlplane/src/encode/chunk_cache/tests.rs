@@ -176,7 +176,7 @@ fn versions_and_encodings_share_no_chunks() {
     for version in 0..3_u8 {
         for form in [
             ChunkEncoding::Protobuf,
-            ChunkEncoding::ProtobufMetadata,
+            ChunkEncoding::ProtobufMetadata("v1"),
             ChunkEncoding::JsonMetadata("v1"),
             ChunkEncoding::JsonMetadata("v1beta1"),
         ] {

@@ -48,7 +48,7 @@ impl EventEncoder {
         let object = Object::Stored(Arc::clone(entry));
         let document = match self.accepted.view {
             View::Metadata(version) => {
-                partial_document(&document_of(&self.served, &object), version)
+                partial_document(&self.served, &document_of(&self.served, &object), version)
             }
             _ => document_of(&self.served, &object),
         };
@@ -58,7 +58,9 @@ impl EventEncoder {
     /// The slice of the stored bytes that is the object, if they need no change.
     fn slice_of(&self, entry: &Entry) -> Option<ItemSlice> {
         match (self.accepted.form, self.accepted.view) {
-            (Form::Json, View::Metadata(version)) => Some(ItemSlice::partial(entry, version)),
+            (Form::Json, View::Metadata(version)) if self.served.has_stored_metadata() => {
+                Some(ItemSlice::partial(entry, version))
+            }
             (Form::Json, View::Whole) if self.served.is_direct(entry) => {
                 Some(ItemSlice::whole(entry))
             }
@@ -155,7 +157,7 @@ impl EventEncoder {
             View::Metadata(version) => self.document(
                 encoder,
                 "BOOKMARK",
-                &partial_document(&document, version),
+                &partial_document(&self.served, &document, version),
                 self.message(),
             ),
             _ => {

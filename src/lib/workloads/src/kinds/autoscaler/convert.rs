@@ -9,7 +9,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 /// Annotation keys in lower case; matched case-insensitively.
-const ALL: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
+pub(crate) const ALL: [&str; 4] = [METRICS, BEHAVIOR, CURRENT, CONDITIONS];
 /// Default target utilization, in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
 const UTILIZATION: &str = "targetCPUUtilizationPercentage";
