@@ -3,6 +3,7 @@
 use crate::requests::{Amounts, add, amounts, of_pod};
 use crate::{neighbors, selection};
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
+use std::collections::BTreeMap;
 
 /// The node with the pods that it has, or will have.
 pub(crate) struct OccupiedNode<'a> {
@@ -78,7 +79,14 @@ impl<'a> OccupiedNode<'a> {
         let others = self.pods.iter().filter_map(|pod| pod.spec.as_ref());
         let taken: Vec<HostPort> =
             if wanted.is_empty() { Vec::new() } else { others.flat_map(host_ports).collect() };
-        wanted.iter().any(|port| taken.iter().any(|other| port.conflicts(other)))
+        let mut by_number = BTreeMap::<i32, Vec<&HostPort>>::new();
+        for other in &taken {
+            by_number.entry(other.number).or_default().push(other);
+        }
+        wanted.iter().any(|port| {
+            let same = by_number.get(&port.number);
+            same.into_iter().flatten().any(|other| port.conflicts(other))
+        })
     }
 }
 
@@ -126,7 +134,6 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

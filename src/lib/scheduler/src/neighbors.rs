@@ -12,19 +12,16 @@ pub(crate) fn refusal(pod: &Pod, node: &Node, others: &[&Pod]) -> Option<&'stati
         let selector = term.namespace_selector.as_ref();
         selector.is_some_and(|selector| !is_empty(selector))
     };
-    if affinity.iter().chain(&anti_affinity).any(needs_namespaces) {
+    if affinity.iter().chain(anti_affinity).any(needs_namespaces) {
         return Some("node(s) could not be compared: namespaceSelector is not implemented");
     }
     let has_topology = |term: &PodAffinityTerm| {
         node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&term.topology_key))
     };
-    let attracts = |term: &PodAffinityTerm| {
-        // The first pod of a group that wants to be together has none to join.
-        let is_met = others.iter().any(|other| selects(term, pod, other))
-            || affinity.iter().all(|term| selects(term, pod, pod));
-        has_topology(term) && is_met
-    };
-    if !affinity.iter().all(attracts) {
+    let joins = |other: &Pod| affinity.iter().all(|term| selects(term, pod, other));
+    // The first pod of a group that wants to be together has none to join.
+    let is_met = others.iter().any(|other| joins(other)) || joins(pod);
+    if !(affinity.iter().all(has_topology) && is_met) {
         return Some("node(s) didn't match pod affinity rules");
     }
     let repels = |term: &PodAffinityTerm| {
@@ -44,14 +41,18 @@ fn affinity(pod: &Pod) -> Option<&Affinity> {
     pod.spec.as_ref()?.affinity.as_ref()
 }
 
-fn affinity_terms(pod: &Pod) -> Vec<PodAffinityTerm> {
-    let own = affinity(pod).and_then(|all| all.pod_affinity.clone());
-    own.and_then(|own| own.required_during_scheduling_ignored_during_execution).unwrap_or_default()
+fn affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
+    let own = affinity(pod).and_then(|all| all.pod_affinity.as_ref());
+    let terms =
+        own.and_then(|own| own.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.map(Vec::as_slice).unwrap_or_default()
 }
 
-fn anti_affinity_terms(pod: &Pod) -> Vec<PodAffinityTerm> {
-    let own = affinity(pod).and_then(|all| all.pod_anti_affinity.clone());
-    own.and_then(|own| own.required_during_scheduling_ignored_during_execution).unwrap_or_default()
+fn anti_affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
+    let own = affinity(pod).and_then(|all| all.pod_anti_affinity.as_ref());
+    let terms =
+        own.and_then(|own| own.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Whether a term of `owner` is about `other`.
@@ -86,7 +87,6 @@ fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

@@ -92,6 +92,8 @@ impl SchedulingPass {
         let mut waiting: Vec<&Arc<Pod>> = pods.iter().filter(is_due).collect();
         waiting.sort_by_key(|pod| queue_position(pod));
         for pod in waiting {
+            // A pod that does not fit awaits nothing else.
+            tokio::task::yield_now().await;
             let trace = ReconcileTrace::of(&pod.metadata);
             let attempt =
                 SchedulingAttempt { client: trace.client(&self.client), pod, node: &self.node };
@@ -126,7 +128,9 @@ impl SchedulingPass {
         let open: BTreeSet<&str> =
             pods.iter().filter(|pod| node_of(pod).is_empty()).map(|pod| uid(pod)).collect();
         self.assumed.retain(|uid| open.contains(uid.as_str()));
-        self.failures.retain(|uid, _| open.contains(uid.as_str()));
+        let waiting: BTreeSet<&str> =
+            pods.iter().filter(|pod| waits(pod)).map(|pod| uid(pod)).collect();
+        self.failures.retain(|uid, _| waiting.contains(uid.as_str()));
     }
 
     fn pause(&mut self, pod: &Pod) {
@@ -224,7 +228,6 @@ fn queue_position(pod: &Pod) -> (Reverse<i32>, i64, String, String) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use serde_json::Value;

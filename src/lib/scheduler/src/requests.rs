@@ -63,7 +63,6 @@ pub(crate) fn of_pod(spec: &PodSpec) -> Amounts {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

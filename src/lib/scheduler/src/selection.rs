@@ -105,7 +105,6 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
