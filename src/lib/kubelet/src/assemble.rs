@@ -285,7 +285,6 @@ fn capabilities(context: &SecurityContext) -> cri::Capabilities {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -1,25 +1,29 @@
 //! The resolver of a pod: the cluster's name servers, the node's, or those that the pod gives.
 
-use crate::node::{PodNode, in_background};
+use crate::background::in_background;
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::DNSConfig;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Of the machine, which runtimes give to a pod that has no other.
+/// The machine's file, which runtimes give to a pod that has no other.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Bounds of `resolv.conf`; kubelet's.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_BYTES: usize = 2048;
+/// Options that a pod may add.
+const MAX_OPTIONS: usize = 256;
 
 /// Where pods of the cluster resolve names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterDns {
     /// Name servers of the cluster; none: pods have those of the node.
     pub(crate) servers: Vec<String>,
-    /// Of services: `cluster.local`.
+    /// Domain of Services, such as `cluster.local`.
     pub(crate) domain: String,
     /// The node's own.
     pub(crate) resolv_conf: PathBuf,
@@ -84,14 +88,19 @@ fn with_own(mut resolver: DNSConfig, pod: &NodePod) -> DNSConfig {
     let Some(own) = pod.spec.dns_config.clone() else { return resolver };
     resolver.servers.extend(own.nameservers.unwrap_or_default());
     resolver.searches.extend(own.searches.unwrap_or_default());
-    for option in own.options.unwrap_or_default() {
+    let mut names = BTreeSet::new();
+    let mut added = Vec::new();
+    for option in own.options.unwrap_or_default().into_iter().rev().take(MAX_OPTIONS) {
         let name = option.name.unwrap_or_default();
-        resolver.options.retain(|known| known.split(':').next() != Some(&name));
-        resolver.options.push(match option.value.filter(|value| !value.is_empty()) {
-            Some(value) => format!("{name}:{value}"),
-            None => name,
-        });
+        if names.insert(name.clone()) {
+            added.push(match option.value.filter(|value| !value.is_empty()) {
+                Some(value) => format!("{name}:{value}"),
+                None => name,
+            });
+        }
     }
+    resolver.options.retain(|known| !names.contains(known.split(':').next().unwrap_or_default()));
+    resolver.options.extend(added.into_iter().rev());
     resolver
 }
 
@@ -128,7 +137,7 @@ fn read(path: &Path) -> io::Result<DNSConfig> {
     }
 }
 
-/// Of `search` and `options` the last line counts.
+/// The last `search` line and the last `options` line count.
 fn parse(text: &str) -> DNSConfig {
     let mut found = DNSConfig::default();
     for line in text.lines() {

@@ -1,11 +1,12 @@
 //! Termination of a pod: containers within the grace period, then the sandbox and files.
 
 use crate::assemble;
+use crate::background::in_background;
 use crate::ends::PodEnd;
 use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
 use crate::look::look;
 use crate::next::{SeenPod, name_of};
-use crate::node::{PodNode, in_background, now};
+use crate::node::{PodNode, now};
 use crate::pod::NodePod;
 use crate::status::{self, StatusInputs, status};
 use crate::volumes;

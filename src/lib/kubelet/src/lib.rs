@@ -39,6 +39,7 @@
 
 mod api;
 mod assemble;
+mod background;
 mod board;
 mod config;
 mod desired;

@@ -1,7 +1,8 @@
 //! Names of a pod in the network: its host name, its domain, and `/etc/hosts` of its containers.
 
 use crate::assemble;
-use crate::node::{PodNode, in_background};
+use crate::background::in_background;
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::ContainerMount;
 use k8s_openapi::api::core::v1::Container;

@@ -1,5 +1,6 @@
 //! State shared by all parts of the kubelet: the node, its clock and directories.
 
+use crate::background::in_background;
 use crate::board::StatusBoard;
 use crate::dns::ClusterDns;
 use crate::ends::PodEnds;
@@ -16,7 +17,6 @@ use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -151,11 +151,4 @@ impl PodNode {
 pub(crate) fn now() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Runs blocking file operations off the async workers.
-pub(crate) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

@@ -64,6 +64,12 @@ struct EndingTask {
     task: JoinHandle<()>,
 }
 
+impl Drop for EndingTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl PodLoop {
     /// A loop without workers.
     pub(crate) fn new(node: &Arc<PodNode>, sources: PodSources) -> Self {

@@ -1,8 +1,9 @@
 //! Termination messages: a file mounted into the container, read after it has terminated.
 
 use crate::assemble;
+use crate::background::in_background;
 use crate::next::{SeenPod, name_of};
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::{ContainerMount, ContainerPhase};
 use k8s_openapi::api::core::v1::Container;

@@ -1,6 +1,7 @@
 //! The worker of a pod: observe, perform the next step, repeat.
 
 use crate::assemble::{self, ContainerStart};
+use crate::background::in_background;
 use crate::dns;
 use crate::environment;
 use crate::hooks::{self, StoppingContainer};
@@ -8,7 +9,7 @@ use crate::log_files;
 use crate::look::look;
 use crate::names;
 use crate::next::{PodAction, PodHolds, SeenPod, WallTime, backing_off, name_of, next};
-use crate::node::{PodNode, in_background, now};
+use crate::node::{PodNode, now};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};

@@ -3,8 +3,9 @@
 use super::NodeIdentity;
 use super::facts::{quantities, system_info};
 use super::node_events;
+use crate::background::in_background;
 use crate::eviction::pressure::NodePressure;
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use ferrokube_client::Outage;
 use ferrokube_cri::RuntimeStatusRequest;
 use k8s_openapi::api::core::v1::{

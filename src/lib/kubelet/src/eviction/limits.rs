@@ -3,8 +3,8 @@
 
 use super::{MAX_FILES, RoomKeeper, disk_volumes, size};
 use crate::assemble::{self, empty_directory};
+use crate::background::in_background;
 use crate::names;
-use crate::node::in_background;
 use crate::pod::NodePod;
 use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 /// What a pod takes, as far as a limit is on it; bytes.
 #[derive(Debug, Default)]
 struct TakenRoom {
-    /// By volume.
+    /// Keyed by the volume's name in the pod.
     volumes: BTreeMap<String, u64>,
     /// Writable layers and logs by container.
     containers: BTreeMap<String, u64>,
-    /// Its `/etc/hosts`, which its containers may write.
+    /// Bytes of `/etc/hosts`, which containers may write.
     hosts: u64,
 }
 
@@ -57,8 +57,13 @@ fn storage_limit(container: &Container) -> Option<u64> {
     u64::try_from(limit).ok()
 }
 
+/// Those of the pod, init containers included.
+fn containers(pod: &NodePod) -> impl Iterator<Item = &Container> {
+    pod.spec.init_containers.iter().flatten().chain(&pod.spec.containers)
+}
+
 fn has_limited_container(pod: &NodePod) -> bool {
-    pod.spec.containers.iter().any(|container| storage_limit(container).is_some())
+    containers(pod).any(|container| storage_limit(container).is_some())
 }
 
 /// Static pods have no limits, as kubelet evicts no critical ones.
@@ -84,7 +89,7 @@ fn taken(pod: &NodePod, root: &Path, logs: &Path, layers: BTreeMap<String, u64>)
     if counts_all {
         let hosts = fs::symlink_metadata(names::hosts_file(root, &pod.uid));
         taken.hosts = hosts.map_or(0, |meta| meta.blocks().saturating_mul(512));
-        for container in &pod.spec.containers {
+        for container in containers(pod) {
             let layer = layers.get(&container.name).copied().unwrap_or(0);
             let used = layer.saturating_add(below(logs.join(&container.name)));
             taken.containers.insert(container.name.clone(), used);
@@ -107,7 +112,12 @@ fn exceeded(pod: &NodePod, taken: &TakenRoom) -> Option<String> {
             ));
         }
     }
-    let total = pod.spec.containers.iter().filter_map(storage_limit).reduce(u64::saturating_add)?;
+    let inits = || pod.spec.init_containers.iter().flatten();
+    let is_sidecar = |one: &&Container| one.restart_policy.as_deref() == Some("Always");
+    let together = pod.spec.containers.iter().chain(inits().filter(is_sidecar));
+    let sum = together.filter_map(storage_limit).reduce(u64::saturating_add);
+    let peak = inits().filter(|one| !is_sidecar(one)).filter_map(storage_limit).max();
+    let total = sum.into_iter().chain(peak).max()?;
     let volumes = disk_volumes(pod).map(|volume| used(&volume.name));
     let all = volumes.chain(taken.containers.values().copied());
     let all = all.fold(taken.hosts, u64::saturating_add);
@@ -118,7 +128,7 @@ fn exceeded(pod: &NodePod, taken: &TakenRoom) -> Option<String> {
         ));
     }
     pod.spec.containers.iter().find_map(|container| {
-        let limit = storage_limit(container)?;
+        let limit = storage_limit(container).filter(|limit| *limit > 0)?;
         let name = &container.name;
         let is_over = taken.containers.get(name).is_some_and(|used| *used > limit);
         let shown = super::threshold::amount(super::EvictionSignal::NodeDisk, limit);

@@ -9,8 +9,9 @@ mod sandbox_image;
 pub(crate) mod threshold;
 
 use crate::assemble::{self, empty_directory};
+use crate::background::in_background;
 use crate::ends::PodEnd;
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::usage::UsageCollector;
 use crate::volumes::is_in_memory;
@@ -139,7 +140,10 @@ impl RoomKeeper<'_> {
     fn show(&mut self, figures: &NodeFigures) {
         let now = Instant::now();
         for (threshold, since) in self.node.thresholds.thresholds.iter().zip(&mut self.since) {
-            let is_missed = threshold.missed(figures, since.is_some()).is_some();
+            // A minimum is reclaimed once the threshold was missed throughout its grace period.
+            let grace = threshold.grace.unwrap_or_default();
+            let was_met = since.is_some_and(|since| since.elapsed() >= grace);
+            let is_missed = threshold.missed(figures, was_met).is_some();
             *since = is_missed.then(|| since.unwrap_or(now));
             if is_missed {
                 self.missed.insert(threshold.signal, now);
@@ -218,16 +222,22 @@ impl RoomKeeper<'_> {
         }
         let own = assemble::grace(&pod);
         let most = i64::try_from(self.node.thresholds.max_pod_grace.as_secs()).unwrap_or(i64::MAX);
-        self.end(&pod, message, threshold.grace.map_or(0, |_| own.min(most)));
+        let grace = threshold.grace.map_or(0, |_| own.min(most));
+        self.end(&pod, message, grace);
         let ended = async {
             while !self.node.ends.is_over(&pod.uid) {
                 tokio::time::sleep(END_POLL).await;
             }
         };
-        let _ = tokio::time::timeout(END_TIMEOUT, ended).await;
+        let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+        let limit = END_TIMEOUT.saturating_add(grace.saturating_mul(3) / 2);
+        let _ = tokio::time::timeout(limit, ended).await;
     }
 
     fn end(&self, pod: &NodePod, message: String, grace: i64) {
+        if self.node.ends.get(&pod.uid).is_some() {
+            return;
+        }
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
         self.node.warn(pod, "Evicted", message.clone());
         self.node.ends.want(&pod.uid, PodEnd::Evicted { message, grace });

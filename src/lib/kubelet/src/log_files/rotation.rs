@@ -3,7 +3,8 @@
 
 use super::{COMPRESSED, LogDirectory};
 use crate::assemble::{CONTAINER_NAME, POD_UID};
-use crate::node::{PodNode, in_background};
+use crate::background::in_background;
+use crate::node::PodNode;
 use ferrokube_cri::{
     ContainerFilter, ContainerPhase, ContainerStateValue, ContainerStatusRequest, CriError,
     ListContainersRequest, ReopenContainerLogRequest,

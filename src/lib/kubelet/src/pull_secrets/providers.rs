@@ -6,8 +6,8 @@
 //! remembered as long as it says itself.
 
 use super::keyring::{Keyring, is_for, repository};
+use crate::background::in_background;
 use crate::config::go_duration_of;
-use crate::node::in_background;
 use ferrokube_apimachinery::yaml;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -304,8 +304,9 @@ fn run(
     let output = child.stdout.take().map(|output| reading(output, MAX_RESPONSE + 1));
     let errors = child.stderr.take().map(|errors| reading(errors, MAX_ERROR));
     if let Some(mut input) = child.stdin.take() {
-        // One that does not read it may know what to say.
-        let _ = input.write_all(request.to_string().as_bytes());
+        let request = request.to_string();
+        // On a thread that ends with the plug-in, which may not read it.
+        std::thread::spawn(move || input.write_all(request.as_bytes()));
     }
     let deadline = std::time::Instant::now() + TIMEOUT;
     let status = ended(&mut child, deadline)?;

@@ -3,8 +3,9 @@
 use super::KubeletHandler;
 use super::failure::{ServerFailure, text};
 use super::pods::statuses;
+use crate::background::in_background;
 use crate::log_files::{self, LogDirectory, LogSource};
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use bytes::Bytes;
 use ferrokube_cri::{ContainerPhase, ContainerStatusRequest};
 use ferrokube_serve::Response;

@@ -12,7 +12,8 @@ mod pods;
 mod rates;
 mod summary;
 
-use crate::node::{in_background, now};
+use crate::background::in_background;
+use crate::node::now;
 use ferrokube_cri::{
     CriError, ImageFsInfoRequest, ListContainerStatsRequest, ListContainersRequest,
     ListPodSandboxRequest, ListPodSandboxStatsRequest, Runtime,

@@ -4,7 +4,8 @@
 //! containers restart without the API server.
 
 use super::{VolumeError, check_host_path};
-use crate::node::{PodNode, in_background};
+use crate::background::in_background;
+use crate::node::PodNode;
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{

@@ -15,8 +15,9 @@ pub(crate) use memory::{is_in_memory, limit};
 pub(crate) use mounts::mounts;
 
 use crate::assemble;
+use crate::background::in_background;
 use crate::fields::NodeFacts;
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};

@@ -3,8 +3,9 @@
 use super::sub_path::{self, SubPathFailure};
 use super::{VolumeError, is_read_only, path};
 use crate::assemble;
+use crate::background::in_background;
 use crate::environment::{ContainerEnvironment, expand};
-use crate::node::{PodNode, in_background};
+use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::ContainerMount;
 use k8s_openapi::api::core::v1::{Container, VolumeMount};

@@ -159,7 +159,7 @@ fn figures_of_images_and_evictions_have_kubelets_defaults_and_bounds() {
     for (fields, words) in [
         ("evictionSoftGracePeriod: {memory.used: 1m}", "unknown eviction signal memory.used"),
         ("evictionMinimumReclaim: {memory.used: 1Gi}", "unknown eviction signal memory.used"),
-        ("evictionMinimumReclaim: {memory.available: -1}", "must be positive"),
+        ("evictionMinimumReclaim: {memory.available: '-1'}", "must be positive"),
         ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod -1 must not be negative"),
         ("evictionSoft: {memory.available: 1}", "must be a string"),
     ] {
