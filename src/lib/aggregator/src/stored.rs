@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Addresses of a service that are tried.
 const MAX_ADDRESSES: usize = 8;
+/// EndpointSlices of a service that are read; the endpoints controllers fill 100 endpoints a slice.
+const MAX_SLICES: usize = 32;
 /// Label of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -69,22 +71,27 @@ impl StoredServices {
         Some(view(&entry, &served))
     }
 
-    /// The EndpointSlices of a service.
-    fn slices(&self, namespace: &str, name: &str) -> Vec<Document> {
-        let Some((served, prefix)) = self.prefix("discovery.k8s.io", "endpointslices") else {
-            return Vec::new();
-        };
+    /// Addresses in the EndpointSlices of a service, parsed one at a time; `None` without any.
+    fn in_slices(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &EndpointPort<'_>,
+    ) -> Option<Vec<SocketAddr>> {
+        let (served, prefix) = self.prefix("discovery.k8s.io", "endpointslices")?;
         // The name is that of a service.
-        let Ok(wanted) = LabelSelector::parse(&format!("{SERVICE_NAME}={name}")) else {
-            return Vec::new();
-        };
+        let wanted = LabelSelector::parse(&format!("{SERVICE_NAME}={name}")).ok()?;
         let wanted = CompiledLabels::new(&wanted);
         let snapshot = self.store.snapshot(&prefix);
         let entries = snapshot.range(Some(namespace), None).filter(|entry| {
             let layout = Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at);
             wanted.matches(forms::labels(&entry.bytes, &layout)).0
         });
-        entries.map(|entry| view(entry, &served)).collect()
+        let mut found: Option<Vec<SocketAddr>> = None;
+        for entry in entries.take(MAX_SLICES) {
+            found.get_or_insert_default().extend(port.of_slice(&view(entry, &served)));
+        }
+        found
     }
 
     /// Addresses of the ready endpoints; `None` without objects that could have any. Those of
@@ -95,9 +102,8 @@ impl StoredServices {
         name: &str,
         port: &EndpointPort<'_>,
     ) -> Option<Vec<SocketAddr>> {
-        let slices = self.slices(namespace, name);
-        if !slices.is_empty() {
-            return Some(slices.iter().flat_map(|slice| port.of_slice(slice)).collect());
+        if let Some(found) = self.in_slices(namespace, name, port) {
+            return Some(found);
         }
         let endpoints = self.object("endpoints", namespace, name)?;
         let subsets = endpoints.list(&["subsets"]).iter();

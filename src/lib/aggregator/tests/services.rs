@@ -1,4 +1,5 @@
 //! Services that are objects: at which addresses they are reached.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use ferrokube_aggregator::{
     ListedServices, ServiceError, ServiceResolver, ServiceRouting, StoredServices,
