@@ -120,7 +120,7 @@ impl MessageReader<'_> {
         };
         let message = self.messages.message(index);
         let Some(Value::Object(first)) =
-            map.get_mut(&*field.name).filter(|_| message.special == Special::None)
+            map.get_mut(&field.name).filter(|_| message.special == Special::None)
         else {
             return Ok(false);
         };
@@ -147,7 +147,9 @@ impl MessageReader<'_> {
             let list = self.messages.index_of(LIST_META).ok().map(FieldType::Message);
             return if list == Some(field.kind) { "ListMeta" } else { "ObjectMeta" }.to_owned();
         }
-        let first = field.name.find(|char: char| char.is_ascii_uppercase());
+        // `Port` of DaemonEndpoint begins with a capital.
+        let capital = field.name.find(|char: char| char.is_ascii_uppercase());
+        let first = capital.filter(|at| *at > 0);
         let (head, rest) = field.name.split_at(first.unwrap_or(field.name.len()));
         if INITIALS.contains(&head) {
             return format!("{}{rest}", head.to_ascii_uppercase());

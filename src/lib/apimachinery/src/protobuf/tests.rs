@@ -50,7 +50,7 @@ fn reads_what_go_wrote() {
 /// A config map as a kube-apiserver 1.36 stored it.
 #[test]
 fn writes_what_kube_apiserver_stores() {
-    let stored = b"k8s\0\n\x0f\n\x02v1\x12\tConfigMap\x12\x9e\x01\n\x93\x01\n\x02n1\x12\0\x1a\x07default\"\0*$d0dcfeb5-5123-43f5-904b-eb35040010ca2\08\0B\x08\x08\x91\xe0\xa0\xd8\x06\x10\0\x8a\x01K\n\x07interop\x12\x06Update\x1a\x02v1\"\x08\x08\x91\xe0\xa0\xd8\x06\x10\02\x08FieldsV1:\x1e\n\x1c{\"f:data\":{\".\":{},\"f:a\":{}}}B\0\x12\x06\n\x01a\x12\x01b\x1a\0\"\0";
+    let stored = b"k8s\0\n\x0f\n\x02v1\x12\tConfigMap\x12\x9e\x01\n\x93\x01\n\x02n1\x12\0\x1a\x07default\"\0*$d0dcfeb5-5123-43f5-904b-eb35040010ca2\08\0B\x08\x08\x91\xe0\xa0\xd8\x06\x10\0\x8a\x01K\n\x07interop\x12\x06Update\x1a\x02v1\"\x08\x08\x91\xe0\xa0\xd8\x06\x10\x002\x08FieldsV1:\x1e\n\x1c{\"f:data\":{\".\":{},\"f:a\":{}}}B\0\x12\x06\n\x01a\x12\x01b\x1a\0\"\0";
     let time = "2026-11-26T13:11:45Z";
     let managed = json!({"manager": "interop", "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {".": {}, "f:a": {}}}});
     let metadata = json!({"name": "n1", "namespace": "default", "uid": "d0dcfeb5-5123-43f5-904b-eb35040010ca", "creationTimestamp": time, "managedFields": [managed]});

@@ -69,7 +69,7 @@ impl<'a> WireFields<'a> {
         let tag = varint(&mut self.rest)?;
         let number =
             u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or_else(|| {
-                ProtobufError::Malformed(format!("proto: illegal tag 0 (wire type {tag})"))
+                ProtobufError::Malformed(format!("proto: illegal tag 0 (wire type {})", tag & 7))
             })?;
         let wire = match tag & 7 {
             0 => WireValue::Varint(varint(&mut self.rest)?),
