@@ -48,7 +48,7 @@ pub(crate) struct RuleRow {
     /// Whether it checks each item (`[]`) or each key (`{}`) instead.
     each: Each,
     when: Conditions,
-    /// Whether it holds of new objects, and of a list that got longer, alone: `(grown)` before the
+    /// Whether it holds of new objects, and of a list that got its second item, alone: `(grown)` before the
     /// conditions.
     is_of_grown: bool,
     word: &'static str,
@@ -206,7 +206,8 @@ impl RuleRow {
             return;
         }
         let value = if self.path.is_empty() { None } else { find(object, &self.path) };
-        if self.is_of_grown && old.is_some_and(|old| count(value) <= count(find(old, &self.path))) {
+        let is_second = |old: &Map| count(find(old, &self.path)) == 1 && count(value) == 2;
+        if self.is_of_grown && old.is_some_and(|old| !is_second(old)) {
             return;
         }
         let (start, rest) = path.placed(self.place);
@@ -237,7 +238,7 @@ impl RuleRow {
     }
 }
 
-/// The first condition of a row that concerns new objects and grown lists.
+/// The first condition of a row that concerns new objects and lists that got their second item.
 const GROWN: &str = "(grown)";
 /// Max list items checked for warnings.
 const MAX_ITEMS: usize = 10_000;

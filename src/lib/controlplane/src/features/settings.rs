@@ -95,9 +95,11 @@ impl FeatureSeam {
     }
 }
 
+type ObserveSeam = dyn Fn(&str, FeatureSeam) + Send + Sync;
+
 /// For tests, which end a server between two steps.
 #[derive(Clone, Default)]
-pub struct SeamObserver(Option<Arc<dyn Fn(&str, FeatureSeam) + Send + Sync>>);
+pub struct SeamObserver(Option<Arc<ObserveSeam>>);
 
 impl SeamObserver {
     /// It is given the name of the feature.

@@ -72,10 +72,8 @@ async fn protobuf_goes_both_ways() {
     let missing = server.get_as(&format!("{CONFIGMAPS}/none"), kind).await;
     assert_eq!((missing.code, missing.header("content-type")), (404, kind));
     for junk in [&b"k8s\0\x12\xff\xff\xff\xff\x07abc"[..], b"", b"k8s\0", b"xxxx", b"k8s\0\x0a"] {
-        assert_eq!(
-            server.send("POST", CONFIGMAPS, &[("content-type", kind)], junk).await.code,
-            if junk.len() == 4 && junk[0] == b'k' { 422 } else { 400 }
-        );
+        let answer = server.send("POST", CONFIGMAPS, &[("content-type", kind)], junk).await;
+        assert_eq!(answer.code, 400, "{junk:?}");
     }
 }
 

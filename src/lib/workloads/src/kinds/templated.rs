@@ -357,8 +357,8 @@ pub(crate) fn misfit_of_deployment(object: &Document) -> Option<String> {
 }
 
 impl KindCode for DaemonSet {
-    /// Its writer owns the annotation, as kube-apiserver's conversion writes the field that it
-    /// becomes even if that is 0.
+    /// The writer owns the annotation: kube-apiserver's conversion writes the field that it becomes
+    /// even if that is 0.
     fn default(&self, version: &str, object: &mut Document) {
         CONTROLLER.default(version, object);
         let path = ["metadata", "annotations", TEMPLATE_GENERATION];
