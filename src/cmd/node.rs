@@ -14,6 +14,7 @@ use ferrokube_server::RunningControlPlane;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// User agent of the scheduler, which becomes the manager in managedFields.
 const SCHEDULER_AGENT: &str = concat!("kube-scheduler/ferrokube-", env!("CARGO_PKG_VERSION"));
@@ -159,11 +160,16 @@ impl NodeRun {
         let scheduler = self.pki.client(&SCHEDULER, LEAF_LIFETIME)?;
         let kubelet = self.kubelet.clone().assemble(Some(self.connect(&own).await?))?;
         let connection = self.connect(&scheduler).await?.with_agent(SCHEDULER_AGENT);
-        let scheduler_run = Scheduler::new(connection.client()?, node).run();
+        // A task of its own: a long pass does not delay the kubelet.
+        let mut scheduling = JoinSet::new();
+        scheduling.spawn(Scheduler::new(connection.client()?, node).run());
         tracing::info!(node, "the node runs in this process");
         tokio::select! {
             () = kubelet.run() => Ok(()),
-            () = scheduler_run => Ok(()),
+            ended = scheduling.join_next() => match ended {
+                Some(Err(panic)) => Err(panic.into()),
+                _ => Ok(()),
+            },
             () = shutdown.begun() => Ok(()),
             () = own.renewal.or(scheduler.renewal).due() => Ok(()),
         }
