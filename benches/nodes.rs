@@ -165,7 +165,7 @@ struct ServerCost {
     took: Duration,
     cpu_seconds: f64,
     resident_kib: u64,
-    /// Of the other client's creates, shortest first.
+    /// Durations of the other client's creates, shortest first.
     creates: Vec<Duration>,
 }
 

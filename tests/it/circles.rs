@@ -15,10 +15,11 @@ const LARGEST: usize = 5;
 const LARGER: &[(&str, usize)] = &[
     ("apimachinery", 6),
     ("cel", 7),
+    ("kubelet", 9),
     ("registry", 9),
     ("resources", 6),
     ("schema", 16),
-    ("storage", 21),
+    ("server", 6),
     ("workloads", 9),
 ];
 

@@ -100,7 +100,7 @@ async fn one_command_runs_pods_that_kubectl_creates() {
     let log = || async { all.kubectl(&["logs", "web"]) };
     let log = wait_until("the kubelet trusts the API server", BOUND, log).await;
     assert_eq!(log, "ready\n");
-    assert_eq!(all.kubectl(&["exec", "web", "--", "echo", "hello"]).unwrap(), "hello\n");
+    assert_eq!(all.kubectl(&["exec", "web", "--", "sh", "-c", "echo hello"]).unwrap(), "hello\n");
     let shown = all.kubectl(&["describe", "pod", "web"]).unwrap();
     for words in
         ["default-scheduler", "Successfully assigned default/web to this-machine", "Started"]

@@ -2,6 +2,7 @@
 
 use super::node::{NODE, NodeUnderTest, PODS};
 use ferrokube_cri::ListPodSandboxRequest;
+use ferrokube_testkit::{BOUND, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -193,7 +194,11 @@ async fn a_volume_in_memory_and_parts_of_volumes_are_mounted_and_released() {
     assert_eq!(mounted(), 3, "the volume in memory, and two parts");
     node.admin.delete(&format!("{PODS}/mounts")).await.unwrap();
     node.until_gone("mounts").await;
-    assert_eq!(mounted(), 0);
+    let unmounted = || async {
+        let left = mounted();
+        if left == 0 { Ok(()) } else { Err(format!("{left} mounts\n{}", node.log())) }
+    };
+    wait_until("the volumes are unmounted", BOUND, unmounted).await;
 }
 
 fn adopted_restarts(pod: &Value) -> i64 {

@@ -148,7 +148,6 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

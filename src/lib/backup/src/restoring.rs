@@ -196,7 +196,6 @@ fn write_key(io: &dyn Io, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use ferrokube_storage::testing::SimDisk;

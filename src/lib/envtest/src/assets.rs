@@ -124,7 +124,6 @@ fn quoted(word: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use std::process::Command;

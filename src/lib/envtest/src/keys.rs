@@ -46,7 +46,6 @@ pub fn serving_pair(cert_dir: &Path, names: &[String]) -> Result<(PathBuf, PathB
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

@@ -126,7 +126,6 @@ fn get_from(mut socket: TcpStream, authority: &str, path: &str) -> io::Result<St
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::stand_in::StandIn;

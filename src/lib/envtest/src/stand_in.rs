@@ -207,7 +207,6 @@ pub(crate) fn directory_of(descriptor: &str) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -249,7 +249,6 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InstallError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;

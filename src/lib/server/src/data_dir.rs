@@ -254,7 +254,6 @@ fn is_full(error: &std::io::Error) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

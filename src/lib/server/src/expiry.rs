@@ -94,7 +94,6 @@ fn warn(path: &Path, standing: Standing) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use ferrokube_pki::Pki;

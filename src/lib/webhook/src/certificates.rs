@@ -69,7 +69,6 @@ fn tls_error<'a>(error: &'a (dyn error::Error + 'static)) -> Option<&'a Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::trust::bundle_verifier;

@@ -136,7 +136,6 @@ fn is_about_others(error: &Error) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use rcgen::{

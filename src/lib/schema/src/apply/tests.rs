@@ -133,7 +133,7 @@ fn config(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
 }
 
-/// Of a value that is owned as a whole, what is always written belongs to it.
+/// A value that is owned as a whole includes the fields that are always written.
 #[test]
 fn an_atomic_value_is_another_one_without_a_field_that_is_always_written() {
     let mut fixture = ApplyFixture::of(crate::testing::schema("io.k8s.api.rbac.v1.RoleBinding"));

@@ -216,7 +216,6 @@ impl File for SystemFile {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
