@@ -170,7 +170,7 @@ impl Greeter {
         let mut status = json!({
             "class": feature.metadata.namespace,
             "name": GREETING.name,
-            "stability": Stage::Alpha.stability(),
+            "stability": "Alpha",
             "version": VERSION.to_string(),
             "default": value(false),
             "configured": value(desired),
