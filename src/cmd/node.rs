@@ -69,7 +69,7 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeFlags {
-    /// Reads what the flags name; `None`: there is no node. Opens nothing.
+    /// Reads and checks the node's configuration; `None` without `--node`. Opens no socket.
     pub(crate) fn setup(
         &self,
         serves_pods: bool,

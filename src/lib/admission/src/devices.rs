@@ -42,7 +42,7 @@ impl DeviceRights {
         Self { store, namespaces, permits }
     }
 
-    /// The error of a namespace that is not for administrators' access.
+    /// The error unless the claim's namespace is labeled for admin access.
     fn refuse_admin(&self, attributes: &Attributes<'_>, field: String) -> Option<FieldError> {
         let name = attributes.target.namespace.as_deref().unwrap_or_default();
         let key = self.namespaces.key(None, name).ok()?;
@@ -118,8 +118,9 @@ impl DeviceRights {
         changed_drivers(object, old).into_iter().filter_map(refuse).collect()
     }
 
-    /// Why the user has none of the verbs on a subresource, that of the first one; `None` if he has
-    /// one. With a name in the claim's namespace, else everywhere.
+    /// Why the caller may use none of the verbs on a subresource (the reason for the first verb);
+    /// `None` if it may use one. Checked in the claim's namespace if `name` is set, else at the
+    /// cluster scope.
     fn refused(
         &self,
         attributes: &Attributes<'_>,

@@ -65,7 +65,7 @@ impl StepTimes {
         self.0[phase as usize][operation as usize][usize::from(rejected)].observe(elapsed);
     }
 
-    /// What has been observed, with its labels.
+    /// Passes each histogram with its labels to `show`.
     fn each(&self, mut show: impl FnMut(StepLabels, &TimeHistogram) -> fmt::Result) -> fmt::Result {
         for phase in PHASES {
             for operation in OPERATIONS {
@@ -162,7 +162,7 @@ impl Collector for AdmissionTimes {
     }
 }
 
-/// Nothing without observations.
+/// Writes no series without observations.
 fn encode<L: EncodeLabelSet>(
     histogram: &TimeHistogram,
     labels: &L,

@@ -24,7 +24,7 @@ const MAX_SLICES: usize = 32;
 /// Label of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// How a service is reached.
+/// Which addresses of a service connections go to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceRouting {
     /// At its ready endpoints, in turn: needs no proxy of services on this machine.
@@ -201,7 +201,7 @@ impl EndpointPort<'_> {
             let ready = endpoint.get("conditions").and_then(|conditions| conditions.get("ready"));
             ready.and_then(Value::as_bool).unwrap_or(true)
         };
-        // Further addresses of an endpoint mean nothing.
+        // Only the first address of an endpoint counts, as in kube-proxy.
         let endpoints = slice.list(&["endpoints"]).iter().filter(is_ready);
         let addresses = endpoints.filter_map(|endpoint| items(endpoint, "addresses").first());
         addresses.filter_map(|address| socket(address.as_str()?, port)).collect()

@@ -83,7 +83,7 @@ fn of_cluster(cluster: &ClusterDns, namespace: &str, node: DNSConfig) -> DNSConf
     }
 }
 
-/// With what the pod adds; of options of one name its own stands.
+/// Adds the pod's own settings; its options replace those of the same name.
 fn with_own(mut resolver: DNSConfig, pod: &NodePod) -> DNSConfig {
     let Some(own) = pod.spec.dns_config.clone() else { return resolver };
     resolver.servers.extend(own.nameservers.unwrap_or_default());
@@ -104,7 +104,7 @@ fn with_own(mut resolver: DNSConfig, pod: &NodePod) -> DNSConfig {
     resolver
 }
 
-/// Without repetitions, within what resolvers read.
+/// Removes duplicates, and what exceeds the limits of resolvers.
 fn bounded(resolver: DNSConfig) -> DNSConfig {
     let unique = |all: Vec<String>| {
         let mut kept: Vec<String> = Vec::new();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 const COMPONENT: &str = "default-scheduler";
 
-/// Says why the pod has no node, unless its condition says it already.
+/// Sets the pod's PodScheduled condition to False with a reason, unless it has it already.
 pub(crate) async fn unschedulable(
     client: &Client,
     pod: &Pod,
