@@ -17,6 +17,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -47,7 +48,15 @@ async fn plain_http_gets_an_http_response() {
     let mut answer = Vec::new();
     let _ = bounded(socket.read_to_end(&mut answer)).await;
     assert_eq!(answer, b"");
-    assert_eq!(setup.stats.handshakes_failed.load(Ordering::Relaxed), 5);
+    // A connection is counted after its client saw the end of it.
+    let failed = || setup.stats.handshakes_failed.load(Ordering::Relaxed);
+    bounded(async {
+        while failed() < 5 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_eq!(failed(), 5);
 }
 
 #[tokio::test]
