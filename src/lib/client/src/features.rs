@@ -5,26 +5,30 @@
 //! served, and are repeated when the server clears them. A value that another component of the same
 //! version has reported is not reported again, so writes do not grow with the cluster.
 
+use crate::central::{CentralGates, NAMESPACE};
 use crate::outage::Outage;
 use ferrokube_features::Gates;
-use ferrokube_features::transition::{FeatureState, is_canary};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Namespace of the features of Kubernetes.
-const NAMESPACE: &str = "kube-system";
 /// Interval of checks whether the API is served: from its first transition on, a component must
 /// report within the evaluation time.
 const UNSERVED: Duration = Duration::from_secs(20);
 /// Interval of checks for newly used gates, and delay before a failed report is tried again.
 const LOOK: Duration = Duration::from_secs(10);
+/// Between attempts to reach the API that has not been read yet: until then, central features are off.
+const UNREAD: Duration = Duration::from_secs(2);
 /// A missing value is reported within this time, at random: nearly all components then find that
 /// another was faster. Much less than the evaluation time of the server.
 const SPREAD: Duration = Duration::from_secs(10);
@@ -34,7 +38,7 @@ const SPREAD: Duration = Duration::from_secs(10);
 const SUPPRESSION: f64 = 10.0;
 
 /// A value of a gate, as in `status.uses`.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct UsedValue {
     /// Version of the component.
     version: String,
@@ -42,48 +46,29 @@ struct UsedValue {
 }
 
 /// Reports for one component.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct UseReports {
-    /// Uses in the Features that exist, by name.
+    /// Uses in the Features that have a state, by name.
     known: BTreeMap<String, Vec<UsedValue>>,
     /// When a missing one is reported.
     due: BTreeMap<String, Instant>,
 }
 
-/// The value that the API sets for a component, if any.
-fn told(feature: &DynamicObject, component: &str) -> Option<bool> {
-    let status = &feature.data["status"];
-    let state: FeatureState = status["state"].as_str()?.parse().ok()?;
-    let percent = feature.data["spec"]["canaryPercent"].as_u64();
-    let percent = percent.filter(|_| status["dynamic"] == true && state == FeatureState::TurningOn);
-    let percent = percent.and_then(|percent| percent.try_into().ok()).unwrap_or(100);
-    let name = feature.metadata.name.as_deref()?;
-    Some(state.permits_use() && is_canary(component, name, percent))
-}
-
-/// Sets a central feature that the own command line does not set. Before the API is read, the
-/// component has its own value.
-fn follow(feature: &DynamicObject, gates: &Gates, component: &str) {
-    let name = feature.metadata.name.as_deref().unwrap_or_default();
-    let is_followed = feature.metadata.namespace.as_deref().is_none_or(|own| own == NAMESPACE)
-        && gates.get(name).is_some_and(|gate| gate.is_central() && !gate.set);
-    if is_followed
-        && let Some(enabled) = told(feature, component)
-        && gates.follow(name, enabled)
-    {
-        tracing::info!(k8s.name = name, enabled, "feature gate follows the API");
-    }
-}
-
 impl UseReports {
     fn observe(&mut self, feature: &DynamicObject) {
+        let name = feature.metadata.name.clone().unwrap_or_default();
+        if feature.data["status"]["state"].is_null() {
+            // Its value is not decided, so that of a central one would be no news.
+            self.known.remove(&name);
+            return;
+        }
         let uses = feature.data["status"]["uses"].as_array();
         let read = |one: &serde_json::Value| {
             let version = one["version"].as_str().unwrap_or_default().to_owned();
             UsedValue { version, enabled: one["enabled"].as_bool().unwrap_or(false) }
         };
         let uses = uses.into_iter().flatten().map(read).collect();
-        self.known.insert(feature.metadata.name.clone().unwrap_or_default(), uses);
+        self.known.insert(name, uses);
     }
 
     /// The reports due now, and the time of the next ones.
@@ -93,14 +78,15 @@ impl UseReports {
         let mut next = now + LOOK;
         for gate in gates.all().filter(|gate| gate.asked) {
             let name = gate.gate.name;
-            let value = UsedValue { version: version.clone(), enabled: gate.enabled };
-            let is_missing = self.known.get(name).is_some_and(|uses| !uses.contains(&value));
+            let is_own = |used: &UsedValue| used.enabled == gate.enabled && used.version == version;
+            let is_missing = self.known.get(name).is_some_and(|uses| !uses.iter().any(is_own));
             if !is_missing {
                 self.due.remove(name);
                 continue;
             }
             let at = *self.due.entry(name.to_owned()).or_insert_with(|| now + random_delay());
             if at <= now {
+                let value = UsedValue { version: version.clone(), enabled: gate.enabled };
                 due.push((name.to_owned(), value));
                 self.due.insert(name.to_owned(), now + LOOK + random_delay());
             } else {
@@ -122,59 +108,121 @@ fn delay(uniform: f64) -> Duration {
     SPREAD.mul_f64((1.0 + uniform.ln() / SUPPRESSION).max(0.0))
 }
 
-/// Runs until dropped. Needs the rights of the role `system:feature-reporter`.
-/// `component` is the name of the process among its like.
-pub async fn report_uses(client: Client, gates: Gates, component: String) {
-    report_uses_in(client, NAMESPACE.to_owned(), gates, component).await;
+/// Reports of a component; runs until dropped.
+pub struct FeatureReports {
+    run: BoxFuture<'static, ()>,
+    is_answered: watch::Receiver<bool>,
+}
+
+impl FeatureReports {
+    /// Waits until the API server has answered: central features have their values, or will not get
+    /// them soon. Only while the reports run.
+    pub fn answered(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut is_answered = self.is_answered.clone();
+        async move { drop(is_answered.wait_for(|is_answered| *is_answered).await) }
+    }
+}
+
+impl Future for FeatureReports {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.run.as_mut().poll(context)
+    }
+}
+
+/// Needs the rights of the role `system:feature-reporter`. `component` is the name of the process
+/// among its like.
+///
+/// From the call on, central features that the command line does not set are off, until the API is
+/// read, or found to be absent.
+pub fn report_uses(client: Client, gates: Gates, component: String) -> FeatureReports {
+    report_uses_in(client, NAMESPACE.to_owned(), gates, component)
 }
 
 /// As [`report_uses`], to the features of a namespace: those of a program that is not part of
 /// Kubernetes. Their values are the program's to set ([`Gates::follow`]).
-pub async fn report_uses_in(client: Client, namespace: String, gates: Gates, component: String) {
-    let kind = GroupVersionKind::gvk("features.k8s.io", "v1alpha1", "Feature");
-    let kind = ApiResource::from_gvk(&kind);
-    loop {
-        match client.list_api_group_resources("features.k8s.io/v1alpha1").await {
-            Ok(_) => {
-                let api = Api::namespaced_with(client.clone(), &namespace, &kind);
-                report_to(&api, &gates, &component).await;
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => sleep(UNSERVED).await,
-            Err(_) => sleep(LOOK).await,
-        }
-    }
+pub fn report_uses_in(
+    client: Client,
+    namespace: String,
+    gates: Gates,
+    component: String,
+) -> FeatureReports {
+    let central = CentralGates::held(&gates, &namespace, component);
+    let (answered, is_answered) = watch::channel(false);
+    let reporter = Reporter { gates, central, answered };
+    FeatureReports { run: Box::pin(reporter.run(client, namespace)), is_answered }
 }
 
-/// Ends when the API may no longer be served.
-async fn report_to(api: &Api<DynamicObject>, gates: &Gates, component: &str) {
-    let mut reports = UseReports::default();
-    let mut outage = Outage::of_watch("features");
-    let events = watch(api.clone(), watcher::Config::default().streaming_lists());
-    let mut events = std::pin::pin!(events.default_backoff());
-    loop {
-        let (due, next) = reports.due(gates, Instant::now());
-        for (name, value) in due {
-            report(api, &name, &value).await;
+/// What reports need.
+struct Reporter {
+    gates: Gates,
+    central: CentralGates,
+    answered: watch::Sender<bool>,
+}
+
+impl Reporter {
+    async fn run(mut self, client: Client, namespace: String) {
+        let kind = GroupVersionKind::gvk("features.k8s.io", "v1alpha1", "Feature");
+        let kind = ApiResource::from_gvk(&kind);
+        loop {
+            match client.list_api_group_resources("features.k8s.io/v1alpha1").await {
+                Ok(_) => {
+                    let api = Api::namespaced_with(client.clone(), &namespace, &kind);
+                    self.report_to(&api).await;
+                }
+                Err(kube::Error::Api(status)) => {
+                    if status.code == 404 {
+                        self.central.release();
+                    }
+                    self.answered.send_replace(true);
+                    sleep(if status.code == 404 { UNSERVED } else { self.pause() }).await;
+                }
+                Err(_) => sleep(self.pause()).await,
+            }
         }
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = sleep_until(next) => continue,
-        };
-        match event {
-            Some(Ok(Event::Apply(feature) | Event::InitApply(feature))) => {
-                follow(&feature, gates, component);
-                reports.observe(&feature);
+    }
+
+    /// Before another attempt.
+    fn pause(&self) -> Duration {
+        if self.central.is_waiting() { UNREAD } else { LOOK }
+    }
+
+    /// Ends when the API may no longer be served.
+    async fn report_to(&mut self, api: &Api<DynamicObject>) {
+        let mut reports = UseReports::default();
+        let mut outage = Outage::of_watch("features");
+        let events = watcher(api.clone(), watcher::Config::default().streaming_lists());
+        let mut events = std::pin::pin!(events.default_backoff());
+        loop {
+            let (due, next) = reports.due(&self.gates, Instant::now());
+            for (name, value) in due {
+                report(api, &name, &value).await;
             }
-            Some(Ok(Event::Delete(feature))) => {
-                reports.known.remove(&feature.metadata.name.unwrap_or_default());
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = sleep_until(next) => continue,
+            };
+            match event {
+                Some(Ok(Event::Apply(feature) | Event::InitApply(feature))) => {
+                    self.central.follow(&feature);
+                    reports.observe(&feature);
+                }
+                Some(Ok(Event::Delete(feature))) => {
+                    reports.known.remove(&feature.metadata.name.unwrap_or_default());
+                }
+                Some(Ok(Event::Init)) => reports.known.clear(),
+                Some(Ok(Event::InitDone)) => {
+                    self.answered.send_replace(true);
+                    _ = outage.works();
+                }
+                Some(Err(error)) => {
+                    self.answered.send_replace(true);
+                    outage.failed(&error);
+                    return sleep(self.pause()).await;
+                }
+                None => return,
             }
-            Some(Ok(Event::Init)) => reports.known.clear(),
-            Some(Ok(Event::InitDone)) => _ = outage.works(),
-            Some(Err(error)) => {
-                outage.failed(&error);
-                return sleep(LOOK).await;
-            }
-            None => return,
         }
     }
 }
@@ -196,11 +244,16 @@ async fn report(api: &Api<DynamicObject>, name: &str, value: &UsedValue) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_features::LOG_TRACKING;
+    use ferrokube_features::{
+        Gate, GateSettings, GateSpec, KubernetesVersion, LOG_TRACKING, Stage,
+    };
+    use kube::client::Body;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
 
     fn feature(uses: &serde_json::Value) -> DynamicObject {
         let kind = GroupVersionKind::gvk("features.k8s.io", "v1alpha1", "Feature");
-        let status = serde_json::json!({ "status": { "uses": uses } });
+        let status = serde_json::json!({ "status": { "state": "On", "uses": uses } });
         DynamicObject::new("LogTracking", &ApiResource::from_gvk(&kind)).data(status)
     }
 
@@ -227,30 +280,6 @@ mod tests {
         reports.due(&gates, Instant::now());
         tokio::time::advance(SPREAD).await;
         assert_eq!(reports.due(&gates, Instant::now()).0.len(), 1, "the server cleared it");
-    }
-
-    #[test]
-    fn f05_f16_f19_a_central_feature_follows_the_api() {
-        let gates = Gates::default();
-        let object = |state: &str, percent: u8| {
-            let kind = GroupVersionKind::gvk("features.k8s.io", "v1alpha1", "Feature");
-            let data = serde_json::json!({
-                "spec": {"canaryPercent": percent},
-                "status": {"state": state, "dynamic": true},
-            });
-            DynamicObject::new("LogTracking", &ApiResource::from_gvk(&kind)).data(data)
-        };
-        let value = |state: &str, percent: u8, gates: &Gates| {
-            follow(&object(state, percent), gates, "a");
-            gates.enabled(&LOG_TRACKING)
-        };
-        assert!(!value("Off", 100, &gates) && !value("TurningOn", 0, &gates));
-        assert!(value("TurningOn", 100, &gates) && value("On", 0, &gates));
-        assert!(!value("TurningOff", 100, &gates));
-        assert!(!value("", 100, &gates), "keeps its value");
-        let own = "LogTracking=true".parse().unwrap();
-        let (own, _) = Gates::new(gates.version(), &own).unwrap();
-        assert!(value("Off", 100, &own), "its own command line");
     }
 
     #[test]
@@ -292,5 +321,115 @@ mod tests {
             }
             assert!((1..=20).contains(&requests), "{requests} of {components}");
         }
+    }
+
+    /// A client of a server that answers everything with a status code.
+    fn answering(code: &Arc<AtomicU16>) -> Client {
+        let code = Arc::clone(code);
+        let answer = move |_: http::Request<Body>| {
+            let code = code.load(Ordering::Relaxed);
+            let status = serde_json::json!({"kind": "Status", "code": code}).to_string();
+            let response = http::Response::builder().status(code);
+            let response = response.body(Body::from(status.into_bytes()));
+            async { response }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f05_a_central_feature_is_off_while_the_api_does_not_answer() {
+        let (code, gates) = (Arc::new(AtomicU16::new(503)), Gates::default());
+        let reports = report_uses(answering(&code), gates.clone(), "a".to_owned());
+        assert!(!gates.enabled(&LOG_TRACKING), "from the call on");
+        let answered = reports.answered();
+        let reports = tokio::spawn(reports);
+        sleep(10 * LOOK).await;
+        assert!(!gates.enabled(&LOG_TRACKING), "it may be off since this component was up");
+        code.store(404, Ordering::Relaxed);
+        sleep(2 * UNREAD).await;
+        assert!(gates.enabled(&LOG_TRACKING), "not served: the gates alone decide");
+        answered.await;
+        reports.abort();
+    }
+
+    /// A number of gates that are on and asked.
+    fn many_gates(count: usize) -> Gates {
+        static SPECS: [GateSpec; 1] = [GateSpec {
+            since: KubernetesVersion::new(1, 30),
+            stage: Stage::Beta,
+            default: true,
+            locked: false,
+            min_compatibility: None,
+        }];
+        let gate = |number| -> &'static Gate {
+            let name = Box::leak(format!("Gate{number}").into_boxed_str());
+            Box::leak(Box::new(Gate { name, specs: &SPECS, dependencies: &[] }))
+        };
+        let all: Vec<&'static Gate> = (0..count).map(gate).collect();
+        let settings = GateSettings::default();
+        let gates = Gates::of(&all, KubernetesVersion::CURRENT, &settings).unwrap().0;
+        all.iter().for_each(|gate| assert!(gates.enabled(gate)));
+        gates
+    }
+
+    /// Thousands of kubelets that look at their gates whenever their loops do.
+    struct Fleet {
+        gates: Gates,
+        all: Vec<(UseReports, Instant)>,
+    }
+
+    impl Fleet {
+        fn observe(&mut self, feature: &DynamicObject) {
+            let now = Instant::now();
+            for (reports, next) in &mut self.all {
+                reports.observe(feature);
+                *next = now;
+            }
+        }
+
+        /// Writes within a time; everyone sees the first one a second later.
+        async fn writes(&mut self, within: Duration, seen: &DynamicObject) -> usize {
+            let (begun, mut first, mut writes) = (Instant::now(), None, 0);
+            while begun.elapsed() < within {
+                let now = Instant::now();
+                for (reports, next) in self.all.iter_mut().filter(|(_, next)| *next <= now) {
+                    let (due, at) = reports.due(&self.gates, now);
+                    (*next, writes) = (at, writes + due.len());
+                }
+                if writes > 0 && first.is_none() {
+                    first = Some(now);
+                }
+                if first.is_some_and(|first| first.elapsed() >= Duration::from_secs(1)) {
+                    self.observe(seen);
+                    first = Some(now + within);
+                }
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+            writes
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn thousands_of_components_with_a_hundred_gates_write_next_to_nothing() {
+        let gates = many_gates(100);
+        let named = |name: &str, uses: &serde_json::Value| {
+            let mut feature = feature(uses);
+            feature.metadata.name = Some(name.to_owned());
+            feature
+        };
+        let own = serde_json::json!([{"version": "1.36", "enabled": true}]);
+        let mut reports = UseReports::default();
+        for gate in gates.all() {
+            reports.observe(&named(gate.gate.name, &own));
+        }
+        let all = vec![(reports, Instant::now()); 5_000];
+        let mut fleet = Fleet { gates, all };
+        let seen = named("Gate7", &own);
+        assert_eq!(fleet.writes(2 * LOOK, &seen).await, 0, "at rest");
+        // A transition: the server clears the uses of a feature.
+        fleet.observe(&named("Gate7", &serde_json::json!([])));
+        let writes = fleet.writes(SPREAD + Duration::from_secs(2), &seen).await;
+        assert!((1..=20).contains(&writes), "{writes}");
+        assert_eq!(fleet.writes(2 * LOOK, &seen).await, 0, "at rest again");
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod action;
 mod candidacy;
+mod central;
 pub mod connect;
 pub mod discovery;
 pub mod features;
@@ -20,7 +21,7 @@ pub use action::{ReconcileTrace, add_cause, cause, tracked};
 pub use candidacy::CandidateVersions;
 pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
-pub use features::{report_uses, report_uses_in};
+pub use features::{FeatureReports, report_uses, report_uses_in};
 pub use identity::ServiceAccountIdentity;
 pub use leader::{Elector, LeadershipLost, LeaseTiming, LeaseTimingError};
 pub use outage::{Outage, is_unanswered};

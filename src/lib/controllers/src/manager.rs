@@ -215,8 +215,8 @@ pub(crate) async fn run(
     }
     let stopped = shutdown.begun();
     // Also while another manager leads.
-    let reports = report_uses(client.clone(), config.gates.clone(), config.component.clone());
-    tokio::pin!(stopped, reports);
+    let mut reports = report_uses(client.clone(), config.gates.clone(), config.component.clone());
+    tokio::pin!(stopped);
     if config.leader_elect {
         tokio::select! {
             () = &mut stopped => return Ok(()),
@@ -224,10 +224,16 @@ pub(crate) async fn run(
             () = elector.acquire() => tracing::info!(identity = config.identity, "became leader"),
         }
     }
+    let answered = reports.answered();
+    let work = async {
+        // Their first log lines are to have the ids, if any have.
+        answered.await;
+        controllers(&config, client, chosen, &leading).await
+    };
     let outcome = tokio::select! {
         () = &mut stopped => Ok(()),
         () = &mut reports => Ok(()),
-        result = controllers(&config, client, chosen, &leading) => result,
+        result = work => result,
         lost = elector.hold(), if config.leader_elect => Err(lost.into()),
     };
     leading.send_replace(false);

@@ -147,6 +147,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         ),
     ],
     sources: &[
+        "src/lib/client/src/central.rs",
         "src/lib/client/src/features.rs",
         "src/lib/controlplane/src/features/leading.rs",
         "src/lib/controlplane/src/features/mod.rs",

@@ -194,7 +194,8 @@ upgrade or a downgrade is safe, and `DanglingReferences` how many stored objects
 [features-tests.md](features-tests.md) lists the tests of each requirement.
 
 A central feature is set once, by `--feature-gates` of the API server: other components take its value from the API, without a restart, unless their own command
-line sets it. The API server may let the API set it instead:
+line sets it. Until a component has read the value, the feature is off there; where the API server serves no features, its own gates apply.
+The API server may let the API set it instead:
 
     ferrokube all-in-one --feature-gates=FeatureAPI=true --dynamic-features=LogTracking
     ferrokube feature-admin disable LogTracking
