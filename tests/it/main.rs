@@ -23,6 +23,7 @@ mod deploy;
 mod doctor;
 mod envtest;
 mod etcd;
+mod etcd_conditions;
 mod faults;
 mod feature_admin;
 mod feature_crashes;

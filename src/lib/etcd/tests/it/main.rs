@@ -5,6 +5,7 @@
 mod faults;
 mod judged;
 mod proxy;
+mod slow;
 mod tls;
 
 use ferrokube_etcd::testing::EtcdProcess;
@@ -240,6 +241,21 @@ async fn values_expire_with_their_leases() {
         });
         assert_eq!(event.await.entry.key, short);
         assert!(store.get(&kept).is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_about_a_minute_share_a_lease() {
+    for (etcd, _directory) in etcds() {
+        let store = attach(&etcd).await;
+        for (name, hours) in [("a", 1), ("b", 1), ("c", 2)] {
+            let ttl = Some(Duration::from_secs(3600 * hours));
+            let put = Put { ttl, ..put(&key("events", "ns", name), "1") };
+            let txn = Txn { guards: Vec::new(), writes: vec![Write::Put(put)] };
+            commit(&store, txn).await.unwrap();
+        }
+        let leases = etcd.post("/v3/lease/leases", "{}");
+        assert_eq!(leases.matches("\"ID\"").count(), 2, "one for each TTL: {leases}");
     }
 }
 

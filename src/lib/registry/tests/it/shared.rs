@@ -163,6 +163,7 @@ async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
 async fn patches_on_two_servers_all_succeed() {
     let (engine, _, servers) = two().await;
     servers[0].post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
+    let before = engine.proposals();
     let writers: Vec<_> = (0..32)
         .map(|n| {
             let server = servers[n % 2].clone();
@@ -179,6 +180,10 @@ async fn patches_on_two_servers_all_succeed() {
         assert_eq!(object.get(&["data"]).and_then(Value::as_object).unwrap().len(), 33);
     }
     assert_eq!(engine.events_of(&object_key("a")), 33, "each was written once");
+    // Writers of a key queue in each server: a write costs the other server one retry at most, not
+    // one for each of its writers.
+    let proposals = engine.proposals() - before;
+    assert!(proposals <= 2 * 32, "{proposals} proposals for 32 writes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Reads that see every write acknowledged before them.
 
+use super::reach::Reach;
 use super::{BoxFuture, Remote, RemoteEngine, Unavailable};
 use crate::key::{Key, Revision};
 use crate::txn::CommitError;
@@ -12,18 +13,32 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval of asking the feed for its progress.
 const HURRY: Duration = Duration::from_millis(100);
 
+/// Between probes without a caller, so that it is known whether the engine can be reached; the
+/// second is that after a failed one.
+const IDLE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(1)];
+
 /// A caller that waits for a revision.
 pub(super) type Probe = oneshot::Sender<Result<Revision, String>>;
 
 /// Answers callers, each by a probe that started after it arrived; all that wait share the next.
-pub(super) async fn run(engine: Arc<dyn RemoteEngine>, mut waiting: mpsc::Receiver<Probe>) {
-    while let Some(first) = waiting.recv().await {
-        let mut joined = vec![first];
+pub(super) async fn run(
+    engine: Arc<dyn RemoteEngine>,
+    reach: Arc<Reach>,
+    mut waiting: mpsc::Receiver<Probe>,
+) {
+    loop {
+        let idle = IDLE[usize::from(reach.is_doubtful())];
+        let mut joined = match tokio::time::timeout(idle, waiting.recv()).await {
+            Ok(Some(first)) => vec![first],
+            Ok(None) => return,
+            Err(_) => Vec::new(),
+        };
         while let Ok(next) = waiting.try_recv() {
             joined.push(next);
         }
         let found = tokio::time::timeout(TIMEOUT, engine.barrier()).await;
         let found = found.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+        reach.probed(found.as_ref().err());
         for probe in joined {
             // The caller may be gone.
             let _ = probe.send(found.clone());

@@ -26,7 +26,7 @@ impl Remote {
                 FeedItem::Changes { .. } => {}
                 FeedItem::Lost(why) => {
                     waits(&why);
-                    self.lost(why);
+                    self.reach.lost(why);
                 }
                 FeedItem::Failed(why) => return Err(OpenError::Remote(why)),
             }
@@ -42,7 +42,7 @@ impl Remote {
                     self.replace(revision, values);
                 }
                 FeedItem::Changes { revision, changes } => self.publish(revision, changes),
-                FeedItem::Lost(why) => self.lost(why),
+                FeedItem::Lost(why) => self.reach.lost(why),
                 FeedItem::Failed(why) => {
                     tracing::error!(why, "the storage failed: no more writes are accepted");
                     self.core.fail(&why);
@@ -50,25 +50,6 @@ impl Remote {
                     return;
                 }
             }
-        }
-    }
-
-    fn lost(&self, why: String) {
-        let mut trouble = self.trouble.lock();
-        if trouble.is_none() {
-            tracing::warn!(
-                why,
-                "the storage is unavailable: reads and writes fail until it is back"
-            );
-        } else {
-            tracing::debug!(why, "the storage is still unavailable");
-        }
-        *trouble = Some(why);
-    }
-
-    fn found(&self) {
-        if self.trouble.lock().take().is_some() {
-            tracing::info!("the storage is available again");
         }
     }
 
@@ -117,7 +98,7 @@ impl Remote {
             entries.extend(unchanged.or_else(|| self.entry(key, &change, value)));
         }
         self.core.published.replace(entries, revision);
-        self.found();
+        self.reach.found();
     }
 
     fn publish(&self, revision: Revision, changes: Vec<RemoteChange>) {
@@ -154,7 +135,7 @@ impl Remote {
             let touched = core.published.publish(events.iter(), revision.max(before), now_ms);
             core.published.wake(&touched);
         }
-        self.found();
+        self.reach.found();
     }
 
     /// The state that a DELETED event shows.

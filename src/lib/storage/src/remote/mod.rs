@@ -43,6 +43,7 @@
 mod barrier;
 mod follower;
 mod proposals;
+mod reach;
 mod unserved;
 
 use crate::config::{Environment, OpenError};
@@ -54,6 +55,7 @@ use barrier::Probe;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proposals::OwnWrites;
+use reach::Reach;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -192,8 +194,7 @@ pub(crate) struct Remote {
     permits: Arc<Semaphore>,
     probes: mpsc::Sender<Probe>,
     runtime: Handle,
-    /// Why the feed is interrupted.
-    trouble: Mutex<Option<String>>,
+    reach: Arc<Reach>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -227,13 +228,18 @@ impl Remote {
             permits: Arc::new(Semaphore::new(MAX_PROPOSALS as usize)),
             probes,
             runtime: Handle::current(),
-            trouble: Mutex::default(),
+            reach: Arc::default(),
             tasks: Mutex::default(),
         });
         remote.load(&mut *feed, waits).await?;
         let tasks = [
             tokio::spawn(Self::follow(Arc::clone(&remote), feed)).abort_handle(),
-            tokio::spawn(barrier::run(Arc::clone(&remote.engine), waiting)).abort_handle(),
+            tokio::spawn(barrier::run(
+                Arc::clone(&remote.engine),
+                Arc::clone(&remote.reach),
+                waiting,
+            ))
+            .abort_handle(),
         ];
         remote.tasks.lock().extend(tasks);
         let mut opening = Opening(Some(Arc::clone(&remote)));
@@ -255,9 +261,9 @@ impl Remote {
         }
     }
 
-    /// Why the feed is interrupted, if it is.
+    /// Why the engine cannot be reached, if it cannot.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+        self.reach.trouble()
     }
 
     /// Ends the tasks. Without waiting: proposals under way complete.

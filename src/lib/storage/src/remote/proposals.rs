@@ -329,7 +329,11 @@ impl Remote {
 
     /// The revision at which an attempt was applied that was refused for lack of space, if it was.
     async fn found_full(&self, proposal: &OpenProposal) -> Result<Option<Revision>, CommitError> {
-        self.core.head().full = true;
+        if !std::mem::replace(&mut self.core.head().full, true) {
+            tracing::warn!(
+                "the storage is full: only deletes and changes that need no space are taken"
+            );
+        }
         let passed = async {
             let now = loop {
                 match self.probed().await {

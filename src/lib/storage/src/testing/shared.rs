@@ -32,6 +32,7 @@ struct State {
     /// Feeds from before this revision start over.
     cut: u64,
     faults: VecDeque<SharedFault>,
+    proposals: usize,
 }
 
 /// A fault of a proposal.
@@ -112,6 +113,11 @@ impl SharedEngine {
     pub fn events_of(&self, key: &Key) -> usize {
         let state = self.0.state.lock();
         state.history.iter().filter(|change| *change.key == *key.as_str()).count()
+    }
+
+    /// Number of proposals ever made, those included that met a conflict.
+    pub fn proposals(&self) -> usize {
+        self.0.state.lock().proposals
     }
 
     /// All that ever happened, in order.
@@ -206,6 +212,7 @@ impl RemoteEngine for SharedClient {
                 return ProposalOutcome::Unavailable("cut".to_owned());
             }
             let mut state = self.engine.0.state.lock();
+            state.proposals += 1;
             let fault = state.faults.pop_front();
             let lost = || ProposalOutcome::Unknown("a reply was lost".to_owned());
             match fault {

@@ -304,6 +304,25 @@ async fn without_the_engine_writes_and_consistent_reads_fail() {
     one.barrier().unwrap().await.unwrap_err();
 }
 
+/// The feed is open and silent, as that of a member that has lost the others.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_answers_nobody_is_in_trouble_although_its_feed_is_open() {
+    let (_, clients, [one, _]) = two().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(one.trouble(), None);
+    clients[0].cut(true);
+    one.barrier().unwrap().await.unwrap_err();
+    assert_eq!(one.trouble(), None, "it may be late");
+    let reached = async |is_in_trouble: bool| {
+        while one.trouble().is_some() != is_in_trouble {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    reached(true).await;
+    clients[0].cut(false);
+    reached(false).await;
+}
+
 #[tokio::test]
 async fn a_gap_in_the_history_ends_watches() {
     let (engine, clients, [one, other]) = two().await;

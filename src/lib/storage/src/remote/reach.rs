@@ -1,0 +1,75 @@
+//! Whether the engine can be reached: told by the feed, and by probes.
+//!
+//! The feed alone does not tell: a watch stays open, and silent, on a member that has lost the
+//! others, or for a user who has lost the rights.
+
+use parking_lot::Mutex;
+
+/// Consecutive failed probes that make an outage. A single one may be late on a busy machine.
+const MAX_FAILED: u32 = 2;
+
+/// What is known of the way to the engine.
+#[derive(Default)]
+pub(super) struct Reach(Mutex<ReachState>);
+
+#[derive(Default)]
+struct ReachState {
+    /// Why the feed is interrupted.
+    feed: Option<String>,
+    /// Number of probes that failed since the last that did not, and why the last one did.
+    failed: (u32, String),
+}
+
+impl ReachState {
+    fn trouble(&self) -> Option<&String> {
+        let (failed, why) = &self.failed;
+        self.feed.as_ref().or_else(|| (*failed >= MAX_FAILED).then_some(why))
+    }
+}
+
+impl Reach {
+    /// Why the engine cannot be reached, if it cannot.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.0.lock().trouble().cloned()
+    }
+
+    /// Whether the last probe failed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.0.lock().failed.0 > 0
+    }
+
+    /// The feed is interrupted.
+    pub(super) fn lost(&self, why: String) {
+        self.change(|outage| outage.feed = Some(why));
+    }
+
+    /// The feed continues.
+    pub(super) fn found(&self) {
+        self.change(|outage| outage.feed = None);
+    }
+
+    /// The outcome of a probe.
+    pub(super) fn probed(&self, error: Option<&String>) {
+        self.change(|outage| {
+            outage.failed = match error {
+                Some(why) => (outage.failed.0.saturating_add(1), why.clone()),
+                None => (0, String::new()),
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ReachState)) {
+        let mut outage = self.0.lock();
+        let was_in_trouble = outage.trouble().is_some();
+        change(&mut outage);
+        match outage.trouble() {
+            Some(why) if !was_in_trouble => tracing::warn!(
+                why,
+                "the storage is unavailable: reads and writes fail until it is back"
+            ),
+            Some(why) => tracing::debug!(why, "the storage is still unavailable"),
+            None if was_in_trouble => tracing::info!("the storage is available again"),
+            None => {}
+        }
+    }
+}
