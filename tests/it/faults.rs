@@ -1,5 +1,5 @@
-//! `docs/faults.md`, `docs/log-tracking-tests.md`, `docs/features-tests.md` and
-//! `docs/kubelet-tests.md`: every fault and requirement has a row, and every test in them exists.
+//! `docs/faults.md`, `docs/log-tracking-tests.md`, `docs/features-tests.md`, `docs/etcd-tests.md`
+//! and `docs/kubelet-tests.md`: every fault and requirement has a row, and every test in them exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -147,15 +147,29 @@ fn every_feature_requirement_has_a_row_a_test_and_a_fact() {
     let decisions = (12..=15).map(|row| format!("D{row}"));
     let numbered =
         |letter: char, count: u32| (1..=count).map(move |row| format!("{letter}{row:02}"));
-    let others = numbered('P', 30).chain(numbered('B', 11)).chain(numbered('M', 1));
+    let others = numbered('P', 30).chain(numbered('B', 11)).chain(numbered('M', 2));
     let wanted: BTreeSet<String> = requirements.chain(decisions).chain(others).collect();
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), wanted, "every requirement once");
+    every_row_is_whole("docs/features-tests.md", &rows);
+}
+
+/// Every row of a table names a test, and says what it asserts.
+fn every_row_is_whole(table: &str, rows: &BTreeMap<String, BTreeSet<String>>) {
     let untested: Vec<&String> =
         rows.iter().filter(|(_, tests)| tests.is_empty()).map(|(row, _)| row).collect();
     assert!(untested.is_empty(), "no test of {untested:?}");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join("docs/features-tests.md")).unwrap();
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(table)).unwrap();
     let silent: Vec<&str> =
         text.lines().filter(|line| line.starts_with("| ") && line.ends_with("| |")).collect();
     assert!(silent.is_empty(), "no fact in {silent:?}");
+}
+
+#[test]
+fn every_requirement_of_state_in_etcd_has_a_row_a_test_and_a_fact() {
+    let rows = checked_rows("docs/etcd-tests.md");
+    let numbered =
+        |letter: char, count: u32| (1..=count).map(move |row| format!("{letter}{row:02}"));
+    let wanted: BTreeSet<String> = numbered('E', 18).chain(numbered('B', 7)).collect();
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), wanted, "every requirement once");
+    every_row_is_whole("docs/etcd-tests.md", &rows);
 }

@@ -23,4 +23,5 @@ mod priority;
 mod shared;
 mod support;
 mod texts;
+mod transition_time;
 mod watches;
