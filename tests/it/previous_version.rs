@@ -1,14 +1,15 @@
-//! Upgrades and downgrades with a program of an earlier commit, which the environment names:
+//! Upgrades and downgrades between this version and the one before, on the same data directory: the
+//! program of an earlier commit, which the environment names, or else this one, emulating it.
 //!
 //!     FERROKUBE_PREVIOUS=/path/to/ferrokube cargo test --test it -- previous_version
 //!
-//! Without it there is nothing to compare with, and the test says so. It is to be of the commit
-//! before the Feature API (192bf06c).
+//! The commit before the Feature API is 192bf06c.
 
 use crate::FERROKUBE;
 use crate::controllers::ManagerProcess;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 
 const FEATURES: &str = "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -32,13 +33,20 @@ fn lease(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"strategy": "OldestEmulationVersion"}})
 }
 
+/// The version before: its program, and the flags that make it that version.
+fn previous() -> (OsString, &'static [&'static str]) {
+    match std::env::var_os("FERROKUBE_PREVIOUS") {
+        Some(program) => (program, &[]),
+        None => (FERROKUBE.into(), &["--emulated-version=1.35"]),
+    }
+}
+
 #[tokio::test]
 async fn p08_features_survive_upgrade_downgrade_upgrade_of_the_program() {
-    let Some(previous) = std::env::var_os("FERROKUBE_PREVIOUS") else {
-        eprintln!("FERROKUBE_PREVIOUS names no program: nothing was tested");
-        return;
-    };
-    let mut cluster: Cluster = Launch::new(&previous).role("apiserver").start().unwrap();
+    let (previous, emulation) = previous();
+    let launch = Launch::new(&previous).role("apiserver");
+    let launch = emulation.iter().fold(launch, |launch, flag| launch.flag(*flag));
+    let mut cluster: Cluster = launch.start().unwrap();
     made(&cluster.admin().unwrap(), MAPS, json!({"metadata": {"name": "first"}})).await;
     let flags = |gates: &str| ["--feature-evaluation-time=1s".to_owned(), gates.to_owned()];
     let with = flags("--feature-gates=FeatureAPI=true,CoordinatedLeaderElection=true");
@@ -58,7 +66,7 @@ async fn p08_features_survive_upgrade_downgrade_upgrade_of_the_program() {
             previous.as_ref(),
             &cluster.kubeconfig(),
             logs.path().join("manager"),
-            &[],
+            emulation,
         );
         let namespace = format!("n{round}");
         let path = format!("/api/v1/namespaces/{namespace}");
@@ -77,7 +85,7 @@ async fn p08_features_survive_upgrade_downgrade_upgrade_of_the_program() {
         state(&admin, "LogTracking", "Off").await;
         cluster.terminate().unwrap();
         cluster.set_binary(&previous);
-        cluster.restart_with(&[]).unwrap();
+        cluster.restart_with(emulation).unwrap();
         let admin = cluster.admin().unwrap();
         let leases = admin.get(LEASES).await.unwrap().text;
         assert!(leases.contains("\"l0\"") && !leases.contains("strategy"), "{leases}");
