@@ -268,6 +268,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.frames.is_none() && this.activity.is_upgraded() {
+            // A tunnel has no heads.
+            this.held.set(0);
+            return this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer));
+        }
         let before = buffer.filled().len();
         let begun = this.activity.begun();
         if begun != this.heads {

@@ -233,6 +233,40 @@ async fn fault_38_slow_and_silent_clients_are_cut() {
     .await;
 }
 
+/// The bytes of a tunnel are neither timed nor counted as heads.
+#[tokio::test]
+async fn a_tunnel_outlives_the_head_timeout_and_carries_any_number_of_bytes() {
+    const HEAD: &[u8] =
+        b"GET /tunnel HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    let header = Duration::from_millis(200);
+    let setup =
+        setup(ListenerLimits { header, unfinished_bytes: 16 << 10, ..ListenerLimits::default() });
+    bounded(async {
+        let mut stream = loop {
+            let mut stream = setup.connect_in_time("http/1.1").await;
+            let mut answer = Vec::new();
+            if stream.write_all(HEAD).await.is_err() {
+                continue;
+            }
+            while !answer.ends_with(b"\r\n\r\n")
+                && let Ok(byte) = stream.read_u8().await
+            {
+                answer.push(byte);
+            }
+            if answer.starts_with(b"HTTP/1.1 101") {
+                break stream;
+            }
+        };
+        for length in [1, 64 << 10, 1] {
+            let mut echo = vec![0; length];
+            stream.write_all(&vec![b'x'; length]).await.unwrap();
+            stream.read_exact(&mut echo).await.unwrap();
+            tokio::time::sleep(2 * header).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_idle_connection_outlives_the_head_timeout_but_not_the_idle_limit() {
     let header = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use ferrokube_serve::{
     BodyError, Chunk, CloseConnection, Handler, ListenerLimits, Peer, Request, Response, Server,
     Shutdown, ShutdownTrigger, Tls, TlsPolicy,
 };
-use ferrokube_serve::{boxed, chunks, full, read_body, stream};
+use ferrokube_serve::{boxed, chunks, empty, full, read_body, stream};
 use futures::StreamExt as _;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -59,7 +59,7 @@ impl Handler for TestHandler {
 }
 
 impl TestHandler {
-    async fn answer(&self, request: Request) -> Response {
+    async fn answer(&self, mut request: Request) -> Response {
         let peer = Arc::clone(request.extensions().get::<Arc<Peer>>().unwrap());
         match request.uri().path() {
             "/panic" => {
@@ -93,6 +93,20 @@ impl TestHandler {
                 self.hung.add_permits(1);
                 let _permit = self.release.acquire().await.unwrap();
                 Response::new(full("released"))
+            }
+            "/tunnel" => {
+                let upgrade = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let Ok(stream) = upgrade.await else { return };
+                    let (mut read, mut write) = tokio::io::split(TokioIo::new(stream));
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+                let mut response = Response::new(empty());
+                *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+                let headers = response.headers_mut();
+                headers.insert("connection", http::HeaderValue::from_static("upgrade"));
+                headers.insert("upgrade", http::HeaderValue::from_static("echo"));
+                response
             }
             "/lent" => {
                 let frames = (0..LENT_FRAMES).map(|at| {
