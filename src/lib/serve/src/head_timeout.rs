@@ -9,6 +9,7 @@ use crate::bad_head::{self, MAX_HEAD_PREFIX};
 use crate::body::WRITE_BYTES;
 use crate::connection::ListenerState;
 use crate::frames::{FrameMeter, GO_AWAY};
+use crate::framing::RequestFraming;
 use crate::gate::WakeGate;
 use crate::heads::{FREE_BYTES, HeadBytes};
 use crate::slow_client::Wait;
@@ -43,6 +44,8 @@ pub(crate) struct HeadGuard<T> {
     /// Set for HTTP/2: only the first request and header blocks are timed (an idle connection still
     /// reads pings and window updates), and heads are not inspected.
     frames: Option<Box<FrameMeter>>,
+    /// HTTP/1.1: where requests end.
+    requests: RequestFraming,
     /// Bytes of the unfinished head.
     held: HeadBytes,
     /// HTTP/2: the header block or frame that `since` refers to.
@@ -117,6 +120,7 @@ impl<T> HeadGuard<T> {
             stats: Arc::clone(&shared.stats),
             limit: shared.limits.header,
             frames,
+            requests: RequestFraming::new(),
             held: HeadBytes::new(&shared.heads),
             block: 0,
             blocked: activity.idle_wait(WRITE_BYTES),
@@ -165,6 +169,7 @@ impl<T> HeadGuard<T> {
             self.held.set(unfinished_bytes);
             return Ok(());
         }
+        self.requests.receive(bytes);
         if bytes.is_empty() || !self.activity.is_idle() {
             return Ok(());
         }
@@ -174,6 +179,20 @@ impl<T> HeadGuard<T> {
         self.head_bytes += bytes.len();
         self.held.set(self.head_bytes);
         Ok(())
+    }
+
+    /// HTTP/1.1: bytes of the next head that came with the last request count once that is
+    /// answered.
+    fn note_next_head(&mut self) {
+        if self.frames.is_some() || self.since.is_some() || !self.activity.is_idle() {
+            return;
+        }
+        let begun_bytes = self.requests.unfinished_bytes();
+        if begun_bytes > 0 {
+            self.since = Some(Instant::now());
+            self.head_bytes = begun_bytes;
+            self.held.set(begun_bytes);
+        }
     }
 
     /// Whether these bytes are hyper's own response to a malformed head. Only checked while no
@@ -284,6 +303,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
                 this.held.set(0);
             }
         }
+        this.note_next_head();
         if this.held.is_cut(task.waker()) {
             return Poll::Ready(Err(this.refuse(ReadRefused::Heads, task)));
         }

@@ -10,6 +10,7 @@ mod connection;
 mod connection_gate;
 mod cork;
 mod frames;
+mod framing;
 mod gate;
 pub mod handler;
 mod head_timeout;

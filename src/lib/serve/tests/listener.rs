@@ -233,6 +233,35 @@ async fn fault_38_slow_and_silent_clients_are_cut() {
     .await;
 }
 
+/// hyper reads ahead: it has the first bytes before the response is sent.
+#[tokio::test]
+async fn fault_38_a_head_that_begins_with_the_request_before_it_is_timed() {
+    let setup = setup(ListenerLimits {
+        header: Duration::from_millis(200),
+        idle: BOUND * 2,
+        ..ListenerLimits::default()
+    });
+    for request in [
+        "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        "POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc",
+        "POST /body HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ] {
+        // On a busy machine the first head may be late.
+        bounded(async {
+            loop {
+                let mut stream = setup.connect_in_time("http/1.1").await;
+                let sent = format!("{request}GET / HTTP/1.1\r\nhost:");
+                if stream.write_all(sent.as_bytes()).await.is_ok()
+                    && read_to_end(&mut stream).await.starts_with("HTTP/1.1 200")
+                {
+                    break;
+                }
+            }
+        })
+        .await;
+    }
+}
+
 /// The bytes of a tunnel are neither timed nor counted as heads.
 #[tokio::test]
 async fn a_tunnel_outlives_the_head_timeout_and_carries_any_number_of_bytes() {
