@@ -74,6 +74,14 @@ mod tests {
     }
 
     #[test]
+    fn all_controllers_can_be_left_out() {
+        for arguments in [&["all-in-one", "--controllers=-*"][..], &["x", "--controllers", "-*"]] {
+            let cli = AllInOneCli::try_parse_from(arguments).expect("flags");
+            assert!(Controllers { chosen: &cli.flags.controllers }.check().is_ok());
+        }
+    }
+
+    #[test]
     fn anonymous_requests_can_be_refused() {
         for (arguments, want) in [
             (&["all-in-one"][..], true),

@@ -86,7 +86,15 @@ impl EtcdFlags {
         self.etcd_servers.clear();
     }
 
-    /// Checks the flags and reads the files.
+    /// Checks the flags and the files that they name, without connecting.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.is_used() {
+            self.config(PathBuf::new())?.check().context("cannot use etcd")?;
+        }
+        Ok(())
+    }
+
+    /// Reads the files.
     pub(crate) fn config(&self, remembered: PathBuf) -> anyhow::Result<EtcdConfig> {
         let files = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile].map(Option::clone);
         let has_files = files.iter().any(Option::is_some);

@@ -82,6 +82,21 @@ const SERVER: &[(&str, &str)] = &[
     ("--service-account-extend-token-expiration=true", "not supported"),
     ("--trace-ui-backend=http://traces.example/{trace_id}", "--trace-ui"),
     ("--trace-ui --trace-ui-backend=ftp://traces.example", "https://"),
+    ("--max-connections=0", "--max-connections"),
+    ("--max-requests-inflight=0", "--max-requests-inflight"),
+    ("--service-address=nowhere", "--service-address"),
+    ("--service-cluster-ip-range=10.0.0.0", "--service-cluster-ip-range"),
+    ("--advertise-address=here", "--advertise-address"),
+    ("--etcd-servers=127.0.0.1:1", "no http or https URL"),
+    ("--etcd-servers=http://127.0.0.1:1 --etcd-prefix=registry", "no prefix of keys"),
+    ("--etcd-servers=https://127.0.0.1:1", "certificate authority"),
+    ("--etcd-servers=https://127.0.0.1:1 --etcd-cafile={F}/missing", "missing does not exist"),
+    (
+        "--etcd-servers=https://127.0.0.1:1 --etcd-cafile={F}/ca.crt --etcd-certfile={F}/ca.crt \
+         --etcd-keyfile={F}/ca.crt",
+        "chmod go=",
+    ),
+    ("--etcd-cafile={F}/ca.crt", "--etcd-servers"),
 ];
 
 const APISERVER: &[(&str, &str)] = &[
@@ -103,6 +118,18 @@ const APISERVER: &[(&str, &str)] = &[
     ("--service-account-key-file={F}/rsa.key", "service account key"),
     ("--service-account-signing-key-file={F}/bad", "service account key"),
     ("--service-account-signing-key-file={F}/ca.crt", "chmod go="),
+    ("--proxy-client-cert-file={F}/ca.crt", "--proxy-client-key-file"),
+    (
+        "--proxy-client-cert-file={F}/ca.crt --proxy-client-key-file={F}/other.key",
+        "front proxy certificate",
+    ),
+    ("--kubelet-client-certificate={F}/ca.crt", "--kubelet-client-key"),
+    (
+        "--kubelet-client-certificate={F}/ca.crt --kubelet-client-key={F}/other.key",
+        "certificate for kubelets",
+    ),
+    ("--kubelet-certificate-authority={F}/missing", "missing does not exist"),
+    ("--kubelet-certificate-authority={F}/bad", "no certificates"),
     ("--authorization-mode=AlwaysAllow", "AlwaysAllow"),
     ("--anonymous-auth=perhaps", "perhaps"),
 ];
@@ -111,6 +138,9 @@ const ALL_IN_ONE: &[(&str, &str)] = &[
     ("--controllers=nodeipam", "nodeipam"),
     ("--controllers=*,-nodeipam", "nodeipam"),
     ("--controllers=", "unknown controller"),
+    ("--node-name=n", "--node"),
+    ("--node --profile=generic", "--profile kubernetes"),
+    ("--node --kubelet-config={F}/missing", "missing"),
 ];
 
 fn run(role: &str, flags: &str, path: &Path) -> Output {

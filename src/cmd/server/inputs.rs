@@ -69,6 +69,7 @@ impl Inputs {
             flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
         process::check_log(&flags.log.config(&gates, None))?;
         flags.admission.check()?;
+        flags.etcd.check()?;
         if let Some(companion) = companion {
             companion.check()?;
         }

@@ -55,6 +55,23 @@ pub struct EtcdConfig {
     pub remembered: Option<PathBuf>,
 }
 
+impl EtcdConfig {
+    /// Checks what needs no connection, for a start that has not opened anything yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.servers.is_empty() {
+            return Err(ConfigError::NoServers);
+        }
+        let prefix = self.prefix.as_str();
+        if !prefix.starts_with('/') || prefix.ends_with('/') || prefix.contains('\0') {
+            return Err(ConfigError::Prefix(prefix.to_owned()));
+        }
+        self.servers.iter().try_for_each(|url| endpoint(url, &self.tls).map(drop))
+    }
+}
+
 /// Reads certificates. The error says why they cannot be used.
 pub type EtcdTlsSource = Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>;
 
@@ -125,9 +142,7 @@ struct Member {
 
 impl EtcdConnection {
     pub(crate) fn new(config: &EtcdConfig) -> Result<Self, ConfigError> {
-        if config.servers.is_empty() {
-            return Err(ConfigError::NoServers);
-        }
+        config.check()?;
         let members = config.servers.iter().map(|url| Member::new(url, &config.tls));
         let before = match &config.remembered {
             Some(path) => Remembered::read(path).map_err(|source| ConfigError::Remembered {
@@ -398,7 +413,16 @@ pub(crate) struct MemberWatch {
 
 /// Connects when first used.
 fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
+    endpoint(url, tls).map(|endpoint| endpoint.connect_lazy())
+}
+
+fn endpoint(url: &str, tls: &EtcdTls) -> Result<Endpoint, ConfigError> {
     let wrong = || ConfigError::Url(url.to_owned());
+    let url = url.trim_end_matches('/');
+    let is_secure = url.starts_with("https://");
+    if !is_secure && !url.starts_with("http://") {
+        return Err(wrong());
+    }
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|_| wrong())?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -408,7 +432,13 @@ fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    if url.starts_with("https://") {
+    let uri = endpoint.uri();
+    if uri.host().is_none_or(str::is_empty)
+        || uri.authority().is_some_and(|it| it.as_str().contains('@'))
+    {
+        return Err(wrong());
+    }
+    if is_secure {
         let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
         let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
         if let Some((certificate, key)) = &tls.identity {
@@ -418,29 +448,19 @@ fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
     } else if tls.identity.is_some() {
         return Err(ConfigError::UnusedCertificate);
     }
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint)
 }
 
 impl Member {
     fn new(url: &str, tls: &EtcdTls) -> Result<Self, ConfigError> {
-        let wrong = || ConfigError::Url(url.to_owned());
+        let endpoint = endpoint(url, tls)?;
         let url = url.trim_end_matches('/');
-        let is_secure = url.starts_with("https://");
-        if !is_secure && !url.starts_with("http://") {
-            return Err(wrong());
-        }
-        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| wrong())?;
-        let host = endpoint.uri().host().unwrap_or_default();
-        if host.is_empty() || endpoint.uri().authority().is_some_and(|it| it.as_str().contains('@'))
-        {
-            return Err(wrong());
-        }
-        if !is_secure && !is_local(host) {
+        if url.starts_with("http://") && !is_local(endpoint.uri().host().unwrap_or_default()) {
             tracing::warn!(url, "all state, secrets included, goes to etcd unencrypted");
         }
         Ok(Self {
             url: url.to_owned(),
-            channel: RwLock::new(channel(url, tls)?),
+            channel: RwLock::new(endpoint.connect_lazy()),
             is_known: AtomicBool::default(),
         })
     }

@@ -43,13 +43,9 @@ pub(crate) struct EtcdShared {
 
 impl EtcdShared {
     pub(crate) fn new(config: &EtcdConfig) -> Result<Self, ConfigError> {
-        let prefix = config.prefix.as_str();
-        if !prefix.starts_with('/') || prefix.ends_with('/') || prefix.contains('\0') {
-            return Err(ConfigError::Prefix(prefix.to_owned()));
-        }
         Ok(Self {
             connection: EtcdConnection::new(config)?,
-            prefix: prefix.to_owned(),
+            prefix: config.prefix.clone(),
             places: config.places,
             leases: Leases::default(),
             fence: Fence::default(),

@@ -6,7 +6,7 @@ use crate::config::{
     AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
     ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
-use crate::connections::OwnConnection;
+use crate::connections::{self, OwnConnection};
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, ServeError};
 use crate::listener::{self, Listener};
@@ -467,6 +467,7 @@ impl ControlPlaneBuilder {
         token_keys::KeyFiles::check(&self.service_accounts)?;
         client_certificate::check(FRONT_PROXY, &self.aggregation.client_certificate)?;
         client_certificate::check(KUBELET_CLIENT, &self.kubelets.client_certificate)?;
+        connections::trust(&self.kubelets)?;
         listener::check(&self.listener_config())?;
         Ok(())
     }

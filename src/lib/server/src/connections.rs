@@ -79,15 +79,14 @@ fn kubelets(
     config: &KubeletAccessConfig,
     certificate: &OwnCertificate,
 ) -> Result<ConnectSettings, InputError> {
-    let trust = match &config.ca_file {
-        Some(path) => {
-            let pem = files::read(path)?.ok_or_else(|| InputError::missing(path))?;
-            KubeletTrust::authorities(&pem).map_err(|why| {
-                InputError::Unusable(format!("cannot use {}: {why}", path.display()))
-            })?
-        }
-        None => KubeletTrust::Any,
-    };
     let address_types = config.address_types.clone();
-    Ok(ConnectSettings { identity: certificate.identity(), trust, address_types })
+    Ok(ConnectSettings { identity: certificate.identity(), trust: trust(config)?, address_types })
+}
+
+/// Reads the CAs of kubelets.
+pub(crate) fn trust(config: &KubeletAccessConfig) -> Result<KubeletTrust, InputError> {
+    let Some(path) = &config.ca_file else { return Ok(KubeletTrust::Any) };
+    let pem = files::read(path)?.ok_or_else(|| InputError::missing(path))?;
+    KubeletTrust::authorities(&pem)
+        .map_err(|why| InputError::Unusable(format!("cannot use {}: {why}", path.display())))
 }
