@@ -115,7 +115,7 @@ pub(super) async fn clear(
     for resource in pods {
         findings.add(resource, empty(client, namespace, resource).await);
     }
-    if !findings.remaining.is_empty() {
+    if !findings.remaining.is_empty() || !findings.deletion.is_empty() {
         return;
     }
     for resource in others {
@@ -285,16 +285,18 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::Arc;
 
-    fn gears(verbs: &[&str]) -> DiscoveredResource {
-        let resource = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
-            "gears",
-        );
+    fn served(group: &str, kind: &str, verbs: &[&str]) -> DiscoveredResource {
+        let plural = format!("{}s", kind.to_lowercase());
+        let kind = GroupVersionKind::gvk(group, "v1", kind);
         DiscoveredResource {
-            resource,
+            resource: ApiResource::from_gvk_with_plural(&kind, &plural),
             namespaced: true,
             verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         }
+    }
+
+    fn gears(verbs: &[&str]) -> DiscoveredResource {
+        served("ex.com", "Gear", verbs)
     }
 
     /// Requests sent to a server with one gear in a namespace with this uid: methods, paths and
@@ -367,6 +369,45 @@ mod tests {
             )
             .await;
             assert_eq!(findings.is_empty(), is_empty, "{code}");
+        }
+    }
+
+    /// Policies outlive what they protect.
+    #[tokio::test]
+    async fn fault_27_pods_are_deleted_before_anything_else() {
+        let ending =
+            json!({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        for (code, pods, is_over) in
+            [(200, vec![], true), (200, vec![ending], false), (500, vec![], false)]
+        {
+            let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+            let seen = asked.clone();
+            let server = tower::service_fn(move |request: Request<Body>| {
+                let path = request.uri().path().to_owned();
+                let (code, items) = match path.ends_with("/pods") {
+                    true => (code, pods.clone()),
+                    false => (200, vec![]),
+                };
+                seen.lock().push(path);
+                let answer = json!({"metadata": {"resourceVersion": "7"}, "items": items,
+                    "kind": "Status", "status": "Failure", "code": code});
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()))
+                    .expect("a response");
+                std::future::ready(Ok::<_, std::io::Error>(response))
+            });
+            let verbs = ["list", "delete"];
+            clear(
+                &Client::new(server, "default"),
+                TerminatingNamespace { name: "n", uid: "u-n" },
+                &[gears(&verbs), served("", "Pod", &verbs)],
+                &mut Findings::default(),
+            )
+            .await;
+            let asked = asked.lock();
+            assert!(asked[0].ends_with("/pods"), "{asked:?}");
+            assert_eq!(asked.iter().any(|path| path.ends_with("/gears")), is_over, "{asked:?}");
         }
     }
 
