@@ -6,12 +6,13 @@ use ferrokube_pki::self_signed;
 use ferrokube_serve::{
     Handler, ListenerLimits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full,
 };
-use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, raw, wait_until};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/api/v1/nodes";
@@ -205,4 +206,51 @@ async fn admission_sees_connections_with_their_options() {
     let allowed = world.admin.post(&exec("true"), &json!({})).await.unwrap();
     assert_eq!(allowed.body["message"], "Upgrade request required", "{}", allowed.text);
     let _ = &world.server;
+}
+
+/// A websocket is a GET.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_49_readers_run_no_commands_by_websockets() {
+    let world = ServerWithKubelet::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = |verbs: &[&str]| {
+        let resources =
+            ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "nodes/proxy"];
+        json!([{"apiGroups": [""], "resources": resources, "verbs": verbs}])
+    };
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules(&["get"])});
+    let binding = json!({"metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]});
+    world.create(&format!("{rbac}/clusterroles"), &role).await;
+    world.create(&format!("{rbac}/clusterrolebindings"), &binding).await;
+    let upgraded = async |path: &str| {
+        let mut stream = raw(&world.server, "http/1.1").await.unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nimpersonate-user: reader\r\n\
+             connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             sec-websocket-protocol: v5.channel.k8s.io\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        String::from_utf8_lossy(&status).into_owned()
+    };
+    let paths = [
+        format!("{PODS}/p/exec?container=a&command=true&stdout=true"),
+        format!("{PODS}/p/attach?container=a&stdout=true"),
+        format!("{PODS}/p/portforward?ports=80"),
+        format!("{PODS}/p/proxy/"),
+        format!("{NODES}/n/proxy/exec/default/p/a?command=true&output=1"),
+    ];
+    for path in &paths {
+        assert_eq!(upgraded(path).await, "HTTP/1.1 403", "{path}");
+    }
+    let role = json!({"rules": rules(&["get", "create"])});
+    let changed = world.admin.merge(&format!("{rbac}/clusterroles/reader"), &role).await.unwrap();
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    for path in &paths {
+        assert_ne!(upgraded(path).await, "HTTP/1.1 403", "{path}");
+    }
 }
