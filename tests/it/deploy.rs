@@ -229,6 +229,39 @@ fn the_unit_of_the_kubelet_starts_it() {
     kubelet.stop();
 }
 
+/// Settings that give a service mounts of its own.
+const OWN_MOUNTS: [&str; 17] = [
+    "BindPaths",
+    "BindReadOnlyPaths",
+    "InaccessiblePaths",
+    "PrivateDevices",
+    "PrivateMounts",
+    "PrivateTmp",
+    "ProcSubset",
+    "ProtectControlGroups",
+    "ProtectHome",
+    "ProtectKernelLogs",
+    "ProtectKernelModules",
+    "ProtectKernelTunables",
+    "ProtectProc",
+    "ProtectSystem",
+    "ReadOnlyPaths",
+    "RootDirectory",
+    "TemporaryFileSystem",
+];
+
+/// Otherwise it would start the containers with what is below the mount.
+#[test]
+fn the_runtime_sees_the_volumes_that_the_kubelet_mounts() {
+    let unit = InstalledRoot::new().unit("ferrokube-kubelet.service");
+    let own: Vec<&str> =
+        OWN_MOUNTS.into_iter().filter(|setting| !unit.values(setting).is_empty()).collect();
+    assert!(own.is_empty(), "{own:?}");
+    let has = |setting: &str, word: &str| unit.value(setting).split(' ').any(|it| it == word);
+    assert!(has("CapabilityBoundingSet", "CAP_SYS_ADMIN"));
+    assert!(has("SystemCallFilter", "@mount"));
+}
+
 #[test]
 fn the_check_is_for_the_next_minor() {
     let unit = InstalledRoot::new().unit("ferrokube-check-upgrade.service");
@@ -304,7 +337,7 @@ fn systemd_rates_the_units_as_safe() {
         ("ferrokube-apiserver.service", 15),
         ("ferrokube-controller-manager.service", 15),
         ("ferrokube-check-upgrade.service", 15),
-        ("ferrokube-kubelet.service", 31),
+        ("ferrokube-kubelet.service", 46),
     ] {
         let unit = machine.path(UNITS).join(name);
         let mut analyze = Command::new("systemd-analyze");
