@@ -1,5 +1,5 @@
-//! Upgrades of state: a data directory of every format that was ever written, kept in
-//! `tests/formats`, and servers of two versions on one etcd.
+//! Upgrades of state: a data directory of each format since journal 4, kept in `tests/formats`, and
+//! servers of two versions on one etcd. Earlier formats were never released.
 
 use crate::FERROKUBE;
 use ferrokube_etcd::testing::EtcdProcess;
