@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md and CONTRIBUTING.md name only files and directories that exist.
+//! ARCHITECTURE.md and CONTRIBUTING.md name only files and directories that exist; the README and
+//! the crates' headers say what they must.
 
 use std::fs;
 use std::path::Path;
@@ -51,6 +52,14 @@ fn every_path_on_the_map_exists() {
         let missing: Vec<&str> = named.into_iter().filter(|path| !is_there(path)).collect();
         assert!(missing.is_empty(), "{page} names what does not exist: {missing:?}");
     }
+}
+
+/// A newcomer reads all of it.
+#[test]
+fn the_readme_is_below_900_words() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let words = text.split_whitespace().count();
+    assert!((500..900).contains(&words), "{words} words");
 }
 
 #[test]
