@@ -85,23 +85,24 @@ pub fn check_private(path: &Path) -> Result<(), FileError> {
         return Err(FileError::Foreign { path: path.to_owned(), owner });
     }
     let mode = metadata.mode() & 0o7777;
-    let others = if owner == 0 && metadata.is_file() && is_own_group(metadata.gid()) {
-        0o037
-    } else {
-        0o077
-    };
-    if mode & others != 0 {
+    if mode & forbidden(&metadata, &own_groups()) != 0 {
         return Err(FileError::Open { path: path.to_owned(), mode });
     }
     Ok(())
 }
 
-/// Whether this process is a member, not being root, whose group many programs share.
-fn is_own_group(gid: u32) -> bool {
-    let groups = || rustix::process::getgroups().unwrap_or_default();
-    gid != 0
-        && (rustix::process::getegid().as_raw() == gid
-            || groups().iter().any(|group| group.as_raw() == gid))
+/// Permissions that must not be set, for a process in these groups. Root's group does not count: many
+/// programs share it.
+fn forbidden(metadata: &fs::Metadata, groups: &[u32]) -> u32 {
+    let group = metadata.gid();
+    let is_shared =
+        metadata.uid() == 0 && metadata.is_file() && group != 0 && groups.contains(&group);
+    if is_shared { 0o037 } else { 0o077 }
+}
+
+fn own_groups() -> Vec<u32> {
+    let others = rustix::process::getgroups().unwrap_or_default();
+    others.into_iter().chain([rustix::process::getegid()]).map(|group| group.as_raw()).collect()
 }
 
 /// Reads a file; `Ok(None)` if it does not exist.
@@ -273,12 +274,16 @@ mod tests {
         // Group 0, and one that this process is no member of.
         assert!(matches!(with(Some(0), 0o640), Err(FileError::Open { .. })));
         assert!(matches!(with(Some(65_532), 0o640), Err(FileError::Open { .. })));
-        let groups = rustix::process::getgroups().unwrap();
-        if let Some(own) = groups.iter().map(|group| group.as_raw()).find(|group| *group != 0) {
-            with(Some(own), 0o440).unwrap();
-            assert!(matches!(with(Some(own), 0o460), Err(FileError::Open { .. })));
-            assert!(matches!(with(Some(own), 0o444), Err(FileError::Open { .. })));
-        }
+        let bits = |path: &Path, groups: &[u32]| forbidden(&fs::metadata(path).unwrap(), groups);
+        std::os::unix::fs::chown(&path, Some(0), Some(65_532)).unwrap();
+        assert_eq!(bits(&path, &[0, 65_532]), 0o037, "it may read, others may nothing");
+        assert_eq!(bits(&path, &[0, 65_531]), 0o077, "no member");
+        std::os::unix::fs::chown(&path, Some(65_530), None).unwrap();
+        assert_eq!(bits(&path, &[65_532]), 0o077, "not root's");
+        std::os::unix::fs::chown(directory.path(), Some(0), Some(65_532)).unwrap();
+        assert_eq!(bits(directory.path(), &[65_532]), 0o077, "a directory");
+        std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
+        assert_eq!(bits(&path, &[0]), 0o077, "root's group");
     }
 
     #[test]
