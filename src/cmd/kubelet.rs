@@ -11,10 +11,10 @@ use clap::Args;
 use ferrokube_client::{Connection, report_uses};
 use ferrokube_cri::{Runtime, RuntimeSocket};
 use ferrokube_features::{Gates, KubernetesVersion, MAX_PARALLEL_IMAGE_PULLS};
-use ferrokube_images::{ImageManager, PullMetrics};
+use ferrokube_images::{ImageAccess, ImageManager, PullMetrics};
 use ferrokube_kubelet::{
     CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths,
-    KubeletServer, KubeletSettings, NodeApi, NodeIdentity, ServerSettings,
+    KubeletServer, KubeletSettings, NodeApi, NodeIdentity, ProcessLimit, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -68,6 +68,9 @@ pub(crate) struct KubeletFlags {
     /// Max number of pods [default: 110]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..=1 << 20))]
     max_pods: Option<i64>,
+    /// Max number of a pod's processes and threads; -1: no limit [default: 4096]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pod_max_pids: Option<i64>,
     /// One image pull at a time [default: unless a limit above 1 is set]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     serialize_image_pulls: Option<bool>,
@@ -151,6 +154,7 @@ impl KubeletFlags {
             registry_burst: self.registry_burst,
             register_node: self.register_node,
             max_pods: self.max_pods,
+            pod_pids_limit: self.pod_max_pids,
             server: self.server.settings(),
             ..KubeletSettings::default()
         }
@@ -353,9 +357,11 @@ impl KubeletSetup {
             Arc::clone(&sink) as Arc<_>,
             Arc::clone(&metrics),
         )
-        .limited_by(gates.live(&MAX_PARALLEL_IMAGE_PULLS));
+        .limited_by(gates.live(&MAX_PARALLEL_IMAGE_PULLS))
+        .accessed_by(image_access(&root, &config)?);
         let paths = KubeletPaths { root, logs: config.pod_logs_dir.clone().into() };
         let mut kubelet = Kubelet::new(&identity.name, &config, runtime, images.clone(), paths)
+            .process_limit(process_limit(&config)?)
             .events(sink)
             .addresses(&identity.addresses);
         let mut reports: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {});
@@ -375,6 +381,25 @@ impl KubeletSetup {
             kubelet = kubelet.api(NodeApi::new(client, identity, queue));
         }
         Ok(AssembledKubelet { kubelet, images, reports })
+    }
+}
+
+/// Who may use which image, from the last run.
+fn image_access(root: &Path, config: &KubeletConfig) -> anyhow::Result<ImageAccess> {
+    let file = root.join("pulled-images.json");
+    let shown = file.display().to_string();
+    ImageAccess::open(file, config.image_verification.clone())
+        .with_context(|| format!("cannot read {shown}, which says which pods may use which images"))
+}
+
+/// The default limit is left out on machines that cannot enforce it.
+fn process_limit(config: &KubeletConfig) -> anyhow::Result<ProcessLimit> {
+    match ProcessLimit::of_machine(config.pod_pids_limit) {
+        Err(error) if !config.is_pids_limit_given => {
+            tracing::warn!(%error, "the number of a pod's processes is not limited");
+            Ok(ProcessLimit::Unlimited)
+        }
+        other => other.context("cannot limit the number of a pod's processes (podPidsLimit)"),
     }
 }
 

@@ -190,6 +190,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "client",
             "controllers",
             "feature-admin",
+            "images",
             "kubelet",
             "scheduler",
             "timeline",

@@ -7,7 +7,8 @@ use crate::trails::has_request;
 use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, newest_kubectl, wait_until};
 use serde_json::{Value, json};
 use std::fs;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 const NODE: &str = "this-machine";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -108,6 +109,8 @@ async fn one_command_runs_pods_that_kubectl_creates() {
         assert!(shown.contains(words), "{words}: {shown}");
     }
 
+    a_command_reads_its_standard_input(&all);
+    a_running_pod_is_debugged(&all).await;
     l14_a_failed_mount_and_a_failed_pull_are_traced_from_their_request(&all).await;
     too_big_waits(&all).await;
     a_real_scheduler_takes_over(&all).await;
@@ -121,6 +124,44 @@ async fn one_command_runs_pods_that_kubectl_creates() {
     all.kubectl(&["delete", "pod", "--all", "--grace-period=1"]).unwrap();
     let left = all.admin().get(PODS).await.unwrap();
     assert_eq!(left.body["items"], json!([]), "{}", left.text);
+}
+
+/// `kubectl run -i`: the input ends with the client (`stdinOnce`), and so does the command.
+fn a_command_reads_its_standard_input(all: &OneCommand) {
+    let kubectl = all.kubectl.command(&all.cluster.kubeconfig());
+    let image = format!("--image={}", all.containerd.registry.image("busybox"));
+    // It would wait for its end, were the input left open.
+    let mut process = Command::new("timeout")
+        .arg(BOUND.as_secs().to_string())
+        .arg(kubectl.get_program())
+        .args(kubectl.get_args())
+        .args(["run", "typed", "--rm", "-i", "--quiet", "--restart=Never", &image])
+        .args(["--command", "--", "sh", "-c", "read line; echo got $line; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    process.stdin.take().unwrap().write_all(b"hello\nworld\n").unwrap();
+    let output = process.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}\n{}", all.cluster.log());
+    assert!(text.contains("got hello\nworld\n"), "{output:?}");
+}
+
+/// `kubectl debug`: a container is added, which sees the processes of another one.
+async fn a_running_pod_is_debugged(all: &OneCommand) {
+    let image = format!("--image={}", all.containerd.registry.image("busybox"));
+    let script = "grep -q trap /proc/1/cmdline && echo seen";
+    let begin = ["debug", "web", &image, "--target=web", "--container=look", "--quiet"];
+    let arguments = [&begin[..], &["--", "sh", "-c", script]].concat();
+    all.kubectl(&arguments).unwrap();
+    let state = |pod: &Value| pod["status"]["ephemeralContainerStatuses"][0]["state"].clone();
+    let is_over = |pod: &Value| state(pod)["terminated"].is_object();
+    let pod = all.until("web", "the added container ends", is_over).await;
+    assert_eq!(state(&pod)["terminated"]["exitCode"], 0, "{pod}");
+    assert!(runs(&pod), "{pod}");
+    assert_eq!(all.kubectl(&["logs", "web", "-c", "look"]).unwrap(), "seen\n");
 }
 
 /// From the request that created a pod to the kubelet's log lines, by one command.

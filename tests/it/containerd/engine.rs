@@ -103,7 +103,18 @@ impl Drop for Containerd {
         let roots = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
         let mut roots: Vec<_> = roots.map(|entry| entry.path().join("k8s.io")).collect();
         roots.push("/sys/fs/cgroup/k8s.io".into());
-        let groups = || left.iter().flat_map(|id| roots.iter().map(move |root| root.join(id)));
+        // Those that a kubelet has made for pods.
+        let pods =
+            roots.iter().filter_map(|root| fs::read_dir(root.parent()?.join("kubepods")).ok());
+        let pods: Vec<_> = pods.flatten().flatten().map(|entry| entry.path()).collect();
+        let is_own = |pod: &&PathBuf| left.iter().any(|id| pod.join(id).exists());
+        let own: Vec<_> = pods.iter().filter(is_own).cloned().collect();
+        roots.extend(own.iter().cloned());
+        let groups = || {
+            let of_containers =
+                left.iter().flat_map(|id| roots.iter().map(move |root| root.join(id)));
+            of_containers.chain(own.iter().cloned())
+        };
         let until = Instant::now() + CLEANING;
         while groups().any(|group| group.exists()) && Instant::now() < until {
             groups().for_each(|group| _ = fs::remove_dir(group));

@@ -201,6 +201,42 @@ async fn a_volume_in_memory_and_parts_of_volumes_are_mounted_and_released() {
     wait_until("the volumes are unmounted", BOUND, unmounted).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_no_more_processes_than_its_node_allows() {
+    let settings = json!({"podPidsLimit": 24});
+    let Some(node) = NodeUnderTest::start_with(settings).await else { return };
+    // A shell that cannot fork ends; its children stay.
+    let script = "(i=0; while [ $i -lt 64 ]; do sleep 300 & i=$((i+1)); done) 2>/dev/null; \
+        set -- /proc/[0-9]*; echo $# processes; [ $# -ge 12 ] && [ $# -le 24 ]";
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "forks"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "restartPolicy": "Never",
+            "containers": [node.busybox("main", script)],
+        },
+    });
+    node.create(PODS, &pod).await;
+    let is_over =
+        |pod: &Value| ["Succeeded", "Failed"].iter().any(|it| pod["status"]["phase"] == *it);
+    let ended = node.until("forks", "it ends", is_over).await;
+    assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}\n{}", node.log());
+    node.admin.delete(&format!("{PODS}/forks")).await.unwrap();
+    node.until_gone("forks").await;
+    let name = format!("kubepods/pod{}", ended["metadata"]["uid"].as_str().unwrap());
+    // The object of a pod that has ended goes first.
+    let released = || async {
+        let controllers = fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
+        let groups = controllers.map(|entry| entry.path().join(&name));
+        let left: Vec<_> = groups.filter(|path| path.exists()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}\n{}", node.log())) }
+    };
+    wait_until("its control groups are removed", BOUND, released).await;
+}
+
 fn adopted_restarts(pod: &Value) -> i64 {
     main_status(pod)["restartCount"].as_i64().unwrap_or(-1)
 }

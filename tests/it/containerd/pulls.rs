@@ -70,6 +70,7 @@ impl<'a> PullingNode<'a> {
             image: self.containerd.registry.image(image),
             policy: PullPolicy::IfNotPresent,
             credentials: Vec::new(),
+            own_credentials: 0,
             sandbox: None,
             runtime_handler: String::new(),
             annotations: BTreeMap::new(),
@@ -125,6 +126,7 @@ async fn images_are_pulled_within_the_limit_and_in_order() {
     serialized_pulls_are_one_at_a_time(&containerd).await;
     fourteen_pods_of_one_image_cause_one_pull(&containerd).await;
     a_stuck_pull_stops_no_other_and_a_deleted_pod_leaves_the_queue(&containerd).await;
+    a_damaged_image_fails_and_frees_its_place(&containerd).await;
 }
 
 async fn twenty_images_at_limit_three(containerd: &Containerd) {
@@ -176,4 +178,21 @@ async fn a_stuck_pull_stops_no_other_and_a_deleted_pod_leaves_the_queue(containe
     // The runtime gives up a pull whose last pod is deleted.
     stuck.task.abort();
     registry.until_held(&[]).await;
+}
+
+async fn a_damaged_image_fails_and_frees_its_place(containerd: &Containerd) {
+    let node = PullingNode::new(containerd, true, None);
+    let registry = &containerd.registry;
+    registry.add_damaged("damaged");
+    let damaged = node.pod("damaged", "damaged").await;
+    let next = node.pods("after", 1).await.remove(0);
+    registry.until_held(&["damaged".to_owned()]).await;
+    assert_eq!(node.events.reasons(&next.name), ["Queued"]);
+    registry.release("damaged");
+    let error = damaged.await.unwrap().unwrap_err();
+    assert_eq!(error.reason, "ErrImagePull");
+    assert!(error.message.contains("digest"), "{error}");
+    registry.until_held(&[next.name.clone()]).await;
+    registry.release(&next.name);
+    next.task.await.unwrap().unwrap();
 }

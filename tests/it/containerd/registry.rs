@@ -103,9 +103,21 @@ impl ImageRegistry {
         self.add(name, true, &["/busybox", "sh"]);
     }
 
+    /// Adds a small image whose layer is not what its digest says.
+    pub(super) fn add_damaged(&self, name: &str) {
+        self.add_small(name);
+        let path = format!("/v2/{name}/blobs/");
+        let mut content = self.shared.content.lock().unwrap();
+        let layers =
+            content.iter_mut().filter(|(own, (kind, _))| own.starts_with(&path) && *kind == LAYER);
+        for (_, (_, body)) in layers {
+            *body = vec![b'x'; body.len()].into();
+        }
+    }
+
     fn add(&self, name: &str, has_busybox: bool, command: &[&str]) {
         let layer = if has_busybox {
-            archive(&[("busybox", &self.shared.busybox), ("bin/sh", &self.shared.busybox)])
+            archive(&["busybox", "bin/sh", "bin/tar"].map(|name| (name, &self.shared.busybox[..])))
         } else {
             archive(&[("name", name.as_bytes())])
         };

@@ -20,10 +20,9 @@ fn is_running(pod: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_private_image_is_pulled_with_the_secrets_of_the_pod_or_its_service_account() {
-    let Some(node) = NodeUnderTest::start().await else { return };
-    let registry = &node.containerd.registry;
-    registry.protect("private", "user", PASSWORD);
-    let host = format!("127.0.0.1:{}", registry.port());
+    let Some(mut node) = NodeUnderTest::start().await else { return };
+    node.containerd.registry.protect("private", "user", PASSWORD);
+    let host = format!("127.0.0.1:{}", node.containerd.registry.port());
     let auth = |password: &str| json!({"username": "user", "password": password});
     // The more specific one is tried first, and is wrong.
     let config =
@@ -39,11 +38,19 @@ async fn a_private_image_is_pulled_with_the_secrets_of_the_pod_or_its_service_ac
     with["spec"]["imagePullSecrets"] = json!([{"name": "missing"}, {"name": "pull"}]);
     node.create(PODS, &with).await;
     node.until("with", "it runs", is_running).await;
-    node.until("without", "its image cannot be pulled", |pod| {
+    let is_refused = |pod: &Value| {
         let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
         ["ErrImagePull", "ImagePullBackOff"].contains(&waiting["reason"].as_str().unwrap_or(""))
-    })
-    .await;
+    };
+    node.until("without", "its image cannot be pulled", is_refused).await;
+    // That the image is there gives no right to it, not even at the next kubelet.
+    for name in ["present", "present-later"] {
+        let mut present = private(&node, name);
+        present["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+        node.create(PODS, &present).await;
+        node.until(name, "its image is another pod's", is_refused).await;
+        node.restart_kubelet();
+    }
     let account = "/api/v1/namespaces/default/serviceaccounts";
     let named = json!({"metadata": {"name": "puller"}, "imagePullSecrets": [{"name": "pull"}]});
     node.create(account, &named).await;

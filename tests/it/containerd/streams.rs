@@ -3,6 +3,7 @@
 use super::node::{NODE, NodeUnderTest, PODS};
 use ferrokube_testkit::{BOUND, Kubectl, newest_kubectl, wait_until};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
@@ -223,6 +224,19 @@ fn forwarded(kube: &Kube<'_>) {
     }
 }
 
+/// By `tar` in the container.
+fn copied(kube: &Kube<'_>) {
+    let [source, back] = ["source", "back"].map(|name| {
+        let path = kube.node.containerd.path(&format!("{name}-{}", kube.websockets));
+        path.to_str().unwrap().to_owned()
+    });
+    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&source, &content).unwrap();
+    kube.prints(&["cp", &source, "web:/copied"]);
+    kube.prints(&["cp", "web:/copied", &back]);
+    assert!(fs::read(&back).unwrap() == content, "another content");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_logs_runs_commands_attaches_and_forwards_ports() {
     let Some(node) = started().await else { return };
@@ -239,6 +253,7 @@ async fn kubectl_reads_logs_runs_commands_attaches_and_forwards_ports() {
         commands(&kube);
         attached(&kube);
         forwarded(&kube);
+        copied(&kube);
     }
     hostile(&node).await;
 }

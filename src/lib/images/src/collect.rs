@@ -118,6 +118,7 @@ impl ImageCollector {
         let spec = ImageSpec { image: image.id.clone(), ..ImageSpec::default() };
         self.images.runtime().remove_image(RemoveImageRequest { image: Some(spec) }).await?;
         self.seen.remove(&image.id);
+        self.images.forget(&image.id).await;
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Flights: one pull per image and credentials, shared by all pods that request it meanwhile.
 
+use crate::access::{BegunPull, ImageAccess};
 use crate::list::{Arrival, GatedLimit, PullList};
 use crate::manager::{PullConfig, PullPolicy, PullRequest};
 use crate::metrics::PullMetrics;
@@ -10,6 +11,7 @@ use ferrokube_cri::{
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,6 +56,9 @@ pub(crate) enum PullFailure {
     /// The runtime's errors, one per credentials.
     #[error("{}", join(.0))]
     Runtime(Vec<CriError>),
+    /// A file of [`ImageAccess`] that cannot be written.
+    #[error("failed to record image pull intent for container image {image:?}: {why}")]
+    Record { image: String, why: String },
     /// A panic, or the end of the process.
     #[error("the pull ended unexpectedly")]
     Lost,
@@ -88,7 +93,9 @@ pub(crate) struct Flights {
     /// Whether the runtime enforces the limit.
     pub(crate) is_offered: AtomicBool,
     /// Whether the limit holds; `None`: always.
-    gate: Option<Arc<AtomicBool>>,
+    pub(crate) gate: Option<Arc<AtomicBool>>,
+    /// Who may use present images; `None`: any pod.
+    pub(crate) access: Option<Arc<ImageAccess>>,
     list: Option<Arc<PullList>>,
     bucket: Option<PullBucket>,
     current: Mutex<CurrentFlights>,
@@ -109,12 +116,29 @@ pub(crate) struct JoinedFlight {
 }
 
 impl Flights {
-    pub(crate) fn new(
-        runtime: Runtime,
-        config: PullConfig,
-        metrics: Arc<PullMetrics>,
+    /// Without a gate, and with images for all pods.
+    pub(crate) fn new(runtime: Runtime, config: PullConfig, metrics: Arc<PullMetrics>) -> Self {
+        Self {
+            runtime: runtime.within(None),
+            list: None,
+            gate: None,
+            access: None,
+            bucket: PullBucket::new(config.registry_qps, config.registry_burst),
+            config,
+            metrics,
+            is_offered: AtomicBool::new(false),
+            current: Mutex::default(),
+        }
+        .renewed(None, None)
+    }
+
+    /// The same without flights, by this gate and access.
+    pub(crate) fn renewed(
+        &self,
         gate: Option<Arc<AtomicBool>>,
+        access: Option<Arc<ImageAccess>>,
     ) -> Self {
+        let Self { runtime, config, metrics, .. } = self;
         let gated = || {
             let while_off = config.is_serial_without_limit.then_some(1);
             gate.clone().map(|gate| GatedLimit { gate, while_off })
@@ -126,15 +150,22 @@ impl Flights {
             None => None,
         };
         Self {
-            runtime: runtime.within(None),
+            runtime: runtime.clone(),
             list,
             gate,
+            access,
             bucket: PullBucket::new(config.registry_qps, config.registry_burst),
-            config,
-            metrics,
+            config: *config,
+            metrics: Arc::clone(metrics),
             is_offered: AtomicBool::new(false),
             current: Mutex::default(),
         }
+    }
+
+    /// Whether a pod with these credentials of its own may use a present image.
+    pub(crate) fn permits(&self, image: &str, image_ref: &str, own: &[RegistryAuth]) -> bool {
+        let access = self.access.as_ref();
+        access.is_none_or(|access| access.permits(image, image_ref, own))
     }
 
     /// The limit to pass to the runtime with each pull.
@@ -248,6 +279,7 @@ impl RunningFlight {
             if has_waited
                 && self.request.policy != PullPolicy::Always
                 && let Some(pulled) = self.present().await
+                && flights.permits(&self.spec.image, &pulled.image_ref, self.request.own())
             {
                 return Ok(pulled);
             }
@@ -255,9 +287,10 @@ impl RunningFlight {
         if flights.bucket.as_ref().is_some_and(|bucket| !bucket.take()) {
             return Err(PullFailure::Throttled);
         }
+        let record = self.begin().await?;
         let begun = Instant::now();
         self.state.send_replace(FlightState::Pulling);
-        let image_ref = {
+        let (image_ref, own) = {
             let _in_flight = Counted::new(&flights.metrics.in_flight);
             tokio::select! {
                 pulled = self.pull() => pulled?,
@@ -269,9 +302,32 @@ impl RunningFlight {
         };
         let pull = begun.elapsed();
         drop(slot);
+        if let Some(record) = record {
+            self.record(record, image_ref.clone(), own).await;
+        }
         let size = self.present().await.map_or(0, |image| image.size);
         flights.metrics.pulled(size, begun - arrived, pull, pull + (begun - arrived));
         Ok(Pulled { image_ref, size, pull: Some(pull) })
+    }
+
+    async fn begin(&self) -> Result<Option<BegunPull>, PullFailure> {
+        let Some(access) = self.flights.access.clone() else { return Ok(None) };
+        let image = self.spec.image.clone();
+        let begun = in_background(move || access.begin(&image)).await;
+        let failed = |error: io::Error| {
+            let image = self.request.image.clone();
+            PullFailure::Record { image, why: error.to_string() }
+        };
+        begun.map(Some).map_err(failed)
+    }
+
+    async fn record(&self, begun: BegunPull, image_ref: String, own: Option<RegistryAuth>) {
+        let Some(access) = self.flights.access.clone() else { return };
+        let recorded = in_background(move || access.pulled(begun, &image_ref, own.as_ref())).await;
+        // Until the next start it is known anyway.
+        if let Err(error) = recorded {
+            tracing::warn!(image = self.spec.image, %error, "cannot record a pull");
+        }
     }
 
     async fn present(&self) -> Option<Pulled> {
@@ -281,8 +337,9 @@ impl RunningFlight {
         Some(Pulled { image_ref: image.id, size: image.size, pull: None })
     }
 
-    /// Tries the credentials in turn; without any, anonymously.
-    async fn pull(&self) -> Result<String, PullFailure> {
+    /// Tries the credentials in turn; without any, anonymously. Returns the image, and the
+    /// credentials if they are the pod's own.
+    async fn pull(&self) -> Result<(String, Option<RegistryAuth>), PullFailure> {
         let credentials = &self.request.credentials;
         let mut attempts: Vec<Option<RegistryAuth>> =
             credentials.iter().cloned().map(Some).collect();
@@ -290,14 +347,15 @@ impl RunningFlight {
             attempts.push(None);
         }
         let mut errors = Vec::new();
-        for auth in attempts {
+        for (number, auth) in attempts.into_iter().enumerate() {
+            let own = auth.clone().filter(|_| number < self.request.own_credentials);
             let request = PullImageRequest {
                 image: Some(self.spec.clone()),
                 auth,
                 sandbox_config: self.request.sandbox.clone(),
             };
             match self.flights.runtime.pull_image(request).await {
-                Ok(response) => return Ok(response.image_ref),
+                Ok(response) => return Ok((response.image_ref, own)),
                 Err(error) => {
                     // Other credentials would be throttled as well.
                     let is_final = limit::is_refusal(&error);
@@ -310,6 +368,13 @@ impl RunningFlight {
         }
         Err(PullFailure::Runtime(errors))
     }
+}
+
+/// Runs work on files off the async workers.
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// Adds one to a gauge while it lives.

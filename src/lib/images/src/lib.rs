@@ -16,11 +16,14 @@
 //! - A pull without progress for [`PullConfig::progress_timeout`] is cancelled. CRI reports no
 //!   progress of a pull, so any change in the image file system's usage counts: a stalled pull may
 //!   live longer next to active ones.
+//! - A present image is for pods with credentials that have pulled it (`access.rs`); others pull it
+//!   themselves.
 //! - Unused images are removed when their file system fills up (`collect.rs`).
 //! - As in kubelet, QPS and burst reject a pull; they do not limit concurrent pulls.
 //!
 //! Events use kubelet's messages where it has them.
 
+mod access;
 mod backoff;
 mod bucket;
 mod collect;
@@ -31,6 +34,7 @@ mod metrics;
 mod progress;
 mod reference;
 
+pub use access::{CredentialVerification, ImageAccess};
 pub use collect::{ImageCollection, ImageCollector, UnusedImage};
 pub use manager::{
     ImageManager, PodIdentity, PullConfig, PullError, PullEvent, PullEvents, PullPolicy,

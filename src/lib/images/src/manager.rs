@@ -1,7 +1,8 @@
 //! Ensures that a container's image is present.
 
+use crate::access::ImageAccess;
 use crate::backoff::PullBackoff;
-use crate::flights::{FlightState, Flights, PullFailure, Pulled};
+use crate::flights::{FlightState, Flights, PullFailure, Pulled, in_background};
 use crate::metrics::PullMetrics;
 use crate::reference::with_default_tag;
 use ferrokube_cri::limit::{EXTENSION, TOO_MANY, is_refusal};
@@ -87,12 +88,20 @@ pub struct PullRequest {
     pub policy: PullPolicy,
     /// Tried in order; empty: anonymous.
     pub credentials: Vec<RegistryAuth>,
+    /// How many of them are the pod's own, in front; others are the node's, for all its pods.
+    pub own_credentials: usize,
     /// Config of the pod's sandbox.
     pub sandbox: Option<PodSandboxConfig>,
     /// Handler of the pod's runtime class.
     pub runtime_handler: String,
     /// The pod's annotations, passed along with the image.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl PullRequest {
+    pub(crate) fn own(&self) -> &[RegistryAuth] {
+        self.credentials.get(..self.own_credentials).unwrap_or(&self.credentials)
+    }
 }
 
 /// Why there is no image: the waiting container's reason and message.
@@ -138,7 +147,7 @@ impl ImageManager {
         events: Arc<dyn PullEvents>,
         metrics: Arc<PullMetrics>,
     ) -> Self {
-        let flights = Arc::new(Flights::new(runtime, config, metrics, None));
+        let flights = Arc::new(Flights::new(runtime, config, metrics));
         Self { flights, backoff: Arc::default(), events }
     }
 
@@ -146,10 +155,26 @@ impl ImageManager {
     /// before the first pull.
     #[must_use]
     pub fn limited_by(mut self, gate: Arc<AtomicBool>) -> Self {
-        let Flights { runtime, config, metrics, .. } = &*self.flights;
-        let flights = Flights::new(runtime.clone(), *config, Arc::clone(metrics), Some(gate));
-        self.flights = Arc::new(flights);
+        self.flights = Arc::new(self.flights.renewed(Some(gate), self.flights.access.clone()));
         self
+    }
+
+    /// Lets pods use present images only as this says; otherwise any pod may. Call it before the
+    /// first pull.
+    #[must_use]
+    pub fn accessed_by(mut self, access: ImageAccess) -> Self {
+        self.flights =
+            Arc::new(self.flights.renewed(self.flights.gate.clone(), Some(Arc::new(access))));
+        self
+    }
+
+    /// Forgets who may use an image that was removed.
+    pub(crate) async fn forget(&self, image_ref: &str) {
+        let Some(access) = self.flights.access.clone() else { return };
+        let image_ref = image_ref.to_owned();
+        if let Err(error) = in_background(move || access.removed(&image_ref)).await {
+            tracing::warn!(%error, "cannot record the removal of an image");
+        }
     }
 
     /// Queries whether the runtime enforces the limit itself. Call it at start and whenever the
@@ -172,14 +197,16 @@ impl ImageManager {
         self.flights.runtime.within(Some(Duration::from_secs(120)))
     }
 
-    /// Whether [`Self::ensure`] would contact the registry; if not, it needs no credentials. True
+    /// Whether [`Self::ensure`] needs the pod's credentials: to pull the image, or to use it. True
     /// if unknown.
-    pub async fn needs_pull(&self, request: &PullRequest) -> bool {
+    pub async fn needs_credentials(&self, request: &PullRequest) -> bool {
         let Ok(image) = with_default_tag(&request.image) else { return false };
-        match request.policy {
-            PullPolicy::Always => true,
-            PullPolicy::Never => false,
-            PullPolicy::IfNotPresent => !matches!(self.look(&image, request).await, Ok(Some(_))),
+        if request.policy == PullPolicy::Always {
+            return true;
+        }
+        match self.look(&image, request).await {
+            Ok(Some(image_ref)) => !self.flights.permits(&image, &image_ref, &[]),
+            _ => request.policy == PullPolicy::IfNotPresent,
         }
     }
 
@@ -202,10 +229,13 @@ impl ImageManager {
             self.warn(request, "InspectFailed", message.clone());
             PullError { reason: "InvalidImageName", message }
         })?;
+        let mut is_present = false;
         if request.policy != PullPolicy::Always {
             let present = self.present(&image, request).await;
             let present = present.inspect_err(|_| metrics.ensured(policy, None, None))?;
-            if let Some(image_ref) = present {
+            let may_use = |it: &String| self.flights.permits(&image, it, request.own());
+            is_present = present.is_some();
+            if let Some(image_ref) = present.filter(may_use) {
                 metrics.ensured(policy, Some(true), Some(false));
                 let message =
                     format!("Container image {:?} already present on machine", request.image);
@@ -213,16 +243,19 @@ impl ImageManager {
                 return Ok(image_ref);
             }
             if request.policy == PullPolicy::Never {
-                metrics.ensured(policy, Some(false), None);
-                let message = format!(
-                    "Container image {:?} is not present with pull policy of Never",
-                    request.image
-                );
+                metrics.ensured(policy, Some(is_present), None);
+                let what = if is_present {
+                    "is present with pull policy of Never but does not have the proper credentials \
+                     to access the image"
+                } else {
+                    "is not present with pull policy of Never"
+                };
+                let message = format!("Container image {:?} {what}", request.image);
                 self.warn(request, "ErrImageNeverPull", message.clone());
                 return Err(PullError { reason: "ErrImageNeverPull", message });
             }
         }
-        let present = (request.policy != PullPolicy::Always).then_some(false);
+        let present = (request.policy != PullPolicy::Always).then_some(is_present);
         metrics.ensured(policy, present, Some(true));
         self.pull(&image, request).await
     }

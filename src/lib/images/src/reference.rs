@@ -60,6 +60,15 @@ pub fn with_default_tag(image: &str) -> Result<String, ReferenceError> {
     })
 }
 
+/// The image's name, without tag and digest.
+pub(crate) fn without_tag(image: &str) -> &str {
+    let rest = image.split_once('@').map_or(image, |(rest, _)| rest);
+    match rest.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => rest,
+    }
+}
+
 fn is_host(host: &str) -> bool {
     let (host, port) = match host.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -113,6 +122,13 @@ mod tests {
         check("localhost:5000/a/b:v1.2_3", "localhost:5000/a/b:v1.2_3");
         let digest = format!("r.io/a@sha256:{}", "0".repeat(64));
         check(&digest, &digest);
+    }
+
+    #[test]
+    fn names_are_without_tag_and_digest() {
+        for image in ["localhost:5000/a", "localhost:5000/a:v1", "localhost:5000/a:v1@sha256:0"] {
+            assert_eq!(without_tag(image), "localhost:5000/a");
+        }
     }
 
     #[test]

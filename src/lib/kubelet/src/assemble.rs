@@ -1,11 +1,11 @@
 //! Converts pods to the runtime's sandbox and container configurations.
 
 use crate::environment::{ContainerEnvironment, expanded};
-use crate::pod::NodePod;
+use crate::pod::{DEFINITION, NodePod, definition};
 use crate::{hooks, host_ports, names};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
-use k8s_openapi::api::core::v1::{Container, SecurityContext};
+use k8s_openapi::api::core::v1::{Container, SELinuxOptions, SecurityContext};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,7 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
     let is_on_host = pod.spec.host_network.unwrap_or(false);
     let security = pod.spec.security_context.clone().unwrap_or_default();
     let context = cri::LinuxSandboxSecurityContext {
+        selinux_options: security.se_linux_options.as_ref().map(selinux),
         namespace_options: Some(namespaces(pod)),
         run_as_user: security.run_as_user.map(number),
         run_as_group: security.run_as_group.map(number),
@@ -101,6 +102,12 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
         labels: all_labels,
         annotations,
         linux: Some(cri::LinuxPodSandboxConfig {
+            sysctls: security
+                .sysctls
+                .into_iter()
+                .flatten()
+                .map(|one| (one.name, one.value))
+                .collect(),
             security_context: Some(context),
             ..cri::LinuxPodSandboxConfig::default()
         }),
@@ -161,6 +168,8 @@ pub(crate) struct ContainerStart {
     pub(crate) attempt: u32,
     pub(crate) environment: ContainerEnvironment,
     pub(crate) mounts: Vec<cri::ContainerMount>,
+    /// Values of control groups of version 2.
+    pub(crate) unified: BTreeMap<String, String>,
 }
 
 /// A container of a pod.
@@ -170,7 +179,7 @@ pub(crate) fn container(
     start: ContainerStart,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let ContainerStart { image_ref, attempt, environment, mounts } = start;
+    let ContainerStart { image_ref, attempt, environment, mounts, unified } = start;
     let ContainerEnvironment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
@@ -187,6 +196,7 @@ pub(crate) fn container(
     annotations.extend([
         ("io.kubernetes.container.restartCount".to_owned(), attempt.to_string()),
         (GRACE.to_owned(), grace(pod).to_string()),
+        (DEFINITION.to_owned(), definition(container)),
     ]);
     cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.clone(), attempt }),
@@ -206,12 +216,22 @@ pub(crate) fn container(
         annotations,
         log_path: format!("{}/{attempt}.log", container.name),
         stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(cri::LinuxContainerConfig {
-            resources: Some(resources(container)),
+            resources: Some(cri::LinuxContainerResources { unified, ..resources(container) }),
             security_context: Some(security(pod, container, root)),
         }),
         ..cri::ContainerConfig::default()
+    }
+}
+
+/// Has a container see the processes of another one.
+pub(crate) fn share_processes(config: &mut cri::ContainerConfig, target: String) {
+    let linux = config.linux.as_mut().and_then(|linux| linux.security_context.as_mut());
+    if let Some(options) = linux.and_then(|context| context.namespace_options.as_mut()) {
+        options.pid = cri::NamespaceMode::Target as i32;
+        options.target_id = target;
     }
 }
 
@@ -259,7 +279,19 @@ fn security(
         }
         _ => runtime_default(),
     };
+    let armor = own.app_armor_profile.as_ref().or(of_pod.app_armor_profile.as_ref());
+    let armor = armor.filter(|_| !is_privileged).map(|profile| match profile.type_.as_str() {
+        "Unconfined" => unconfined(),
+        "Localhost" => cri::SecurityProfile {
+            profile_type: cri::ProfileType::Localhost as i32,
+            localhost_ref: profile.localhost_profile.clone().unwrap_or_default(),
+        },
+        _ => runtime_default(),
+    });
+    let label = own.se_linux_options.as_ref().or(of_pod.se_linux_options.as_ref());
     cri::LinuxContainerSecurityContext {
+        apparmor: armor,
+        selinux_options: label.map(selinux),
         capabilities: Some(capabilities(&own)),
         privileged: is_privileged,
         namespace_options: Some(namespaces(pod)),
@@ -272,6 +304,15 @@ fn security(
         readonly_paths: paths(&READ_ONLY),
         seccomp: Some(seccomp),
         ..cri::LinuxContainerSecurityContext::default()
+    }
+}
+
+fn selinux(options: &SELinuxOptions) -> cri::SELinuxOption {
+    cri::SELinuxOption {
+        user: options.user.clone().unwrap_or_default(),
+        role: options.role.clone().unwrap_or_default(),
+        r#type: options.type_.clone().unwrap_or_default(),
+        level: options.level.clone().unwrap_or_default(),
     }
 }
 
@@ -297,6 +338,31 @@ mod tests {
     fn amounts_beyond_all_machines_do_not_overflow() {
         let made = resources(&of("100E"));
         assert_eq!((made.cpu_shares, made.cpu_quota > 1000), (MAX_SHARES, true));
+    }
+
+    #[test]
+    fn security_contexts_reach_the_runtime_those_of_containers_first() {
+        let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {securityContext: \
+                   {sysctls: [{name: kernel.shm_rmid_forced, value: '1'}], seLinuxOptions: {level: \
+                   s0}, appArmorProfile: {type: Unconfined}}, containers: [{name: a, image: i, \
+                   stdinOnce: true}, {name: b, image: i, securityContext: {seLinuxOptions: {type: \
+                   t}, appArmorProfile: {type: Localhost, localhostProfile: own}}}]}}";
+        let pod = NodePod::from_file(pod.as_bytes(), "n").unwrap();
+        let linux = sandbox(&pod, Path::new("/logs"), 0).linux.unwrap();
+        assert_eq!(linux.sysctls["kernel.shm_rmid_forced"], "1");
+        assert_eq!(linux.security_context.unwrap().selinux_options.unwrap().level, "s0");
+        let contexts: Vec<_> =
+            pod.spec.containers.iter().map(|one| security(&pod, one, Path::new("/root"))).collect();
+        let labels = contexts.iter().map(|it| it.selinux_options.clone().unwrap());
+        let labels: Vec<_> = labels.map(|it| (it.r#type, it.level)).collect();
+        assert_eq!(labels, [(String::new(), "s0".to_owned()), ("t".to_owned(), String::new())]);
+        let profiles = contexts.iter().map(|it| it.apparmor.clone().unwrap());
+        let profiles: Vec<_> = profiles.map(|it| (it.profile_type, it.localhost_ref)).collect();
+        let localhost = cri::ProfileType::Localhost as i32;
+        assert_eq!(
+            profiles,
+            [(unconfined().profile_type, String::new()), (localhost, "own".into())]
+        );
     }
 
     #[test]

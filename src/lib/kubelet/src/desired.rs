@@ -87,7 +87,10 @@ fn bare(pod: &Pod) -> NodePod {
         labels: meta.labels.unwrap_or_default(),
         annotations: meta.annotations.unwrap_or_default(),
         spec: Default::default(),
+        ephemeral: Vec::new(),
         is_static: false,
+        started_at: None,
+        gates: Vec::new(),
     }
 }
 

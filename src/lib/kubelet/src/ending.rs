@@ -36,7 +36,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     stop(node, ending, &seen).await?;
     // After a restart the runtime may have nothing left to report; keep the previous status.
     let is_shown = match &ending.end {
-        PodEnd::Evicted { .. } => true,
+        PodEnd::Failed { .. } => true,
         PodEnd::Deleted => !seen.containers.is_empty(),
         PodEnd::Removed | PodEnd::Refused => false,
     };
@@ -52,8 +52,8 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
             ..StatusInputs::default()
         };
         let mut status = status(pod, &seen, &inputs, now());
-        if let PodEnd::Evicted { message, .. } = &ending.end {
-            status::set_evicted(&mut status, message);
+        if let PodEnd::Failed { reason, message, .. } = &ending.end {
+            status::set_failed(&mut status, reason, message);
         }
         node.statuses.post(pod, status);
     }
@@ -64,6 +64,8 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     if let Err(error) = in_background(move || remove_logs(&logs, &own)).await {
         tracing::warn!(uid, %error, "cannot remove the logs of an ended pod");
     }
+    let (limit, own) = (node.process_limit(), uid.clone());
+    in_background(move || limit.release(&own)).await?;
     let directory = assemble::pod_directory(&node.paths.root, uid);
     let removed = in_background(move || {
         volumes::release_all(&directory)?;

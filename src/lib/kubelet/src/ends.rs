@@ -11,10 +11,11 @@ pub(crate) enum PodEnd {
     Removed,
     /// The object is marked as deleted, and is removed afterwards. Final.
     Deleted,
-    /// Evicted under resource pressure, or beyond a limit of its own: it remains as Failed.
-    /// [`Self::Deleted`] may follow.
-    Evicted {
-        /// Shown on the pod.
+    /// Evicted under resource pressure, beyond a limit of its own, or active past its deadline: it
+    /// remains as Failed. [`Self::Deleted`] may follow.
+    Failed {
+        /// Shown on the pod, with the message.
+        reason: &'static str,
         message: String,
         /// Seconds that it has to end.
         grace: i64,
@@ -72,7 +73,7 @@ mod tests {
     fn an_end_that_has_begun_is_not_replaced_by_a_wanted_one() {
         let ends = PodEnds::default();
         ends.begin("a", PodEnd::Deleted);
-        ends.want("a", PodEnd::Evicted { message: String::new(), grace: 0 });
+        ends.want("a", PodEnd::Failed { reason: "Evicted", message: String::new(), grace: 0 });
         assert_eq!(ends.get("a"), Some(PodEnd::Deleted));
         assert!(!ends.is_over("a"));
         ends.over("a");

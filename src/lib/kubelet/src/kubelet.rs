@@ -8,6 +8,7 @@ use crate::log_files::{self, LogRotation};
 use crate::node::{KubeletPaths, PodNode};
 use crate::pod::NodePod;
 use crate::pod_loop::{PodLoop, PodSources};
+use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
 use crate::server::{KubeletServer, ServedNode};
 use ferrokube_cri::Runtime;
@@ -65,6 +66,13 @@ impl Kubelet {
     #[must_use]
     pub fn credential_providers(mut self, providers: CredentialProviders) -> Self {
         self.node.providers = providers;
+        self
+    }
+
+    /// Sets the limit on processes of each pod.
+    #[must_use]
+    pub fn process_limit(self, limit: ProcessLimit) -> Self {
+        self.node.limit_processes(limit);
         self
     }
 

@@ -5,13 +5,13 @@
 //! - `config/` reads KubeletConfiguration; `images` (a crate) pulls; `cri` (a crate) is the runtime.
 //! - **The runtime holds the state.** Running pods are read from its sandboxes and containers,
 //!   identified by kubelet's labels. After `kill -9` the next kubelet adopts them: nothing is
-//!   started twice, and the kubelet stores no state of its own.
+//!   started twice, and the kubelet stores no state of pods of its own.
 //! - **A loop** (`pod_loop.rs`) compares the sources with the runtime, and starts and stops
 //!   workers; why a pod terminates is one value (`ends.rs`).
 //! - **A worker per pod** (`worker.rs`) observes the pod's sandbox and containers, performs the
-//!   next step (`next.rs`: a pure function of the pod and the observation), and repeats. When
-//!   dropped, it leaves the runtime as it is; a deleted pod gets a task that terminates it
-//!   (`ending.rs`).
+//!   next step (`next.rs`: a pure function of the pod and the observation), and repeats; updates of
+//!   the pod reach it. When dropped, it leaves the runtime as it is; a deleted pod, and one past its
+//!   deadline (`deadline.rs`), gets a task that terminates it (`ending.rs`).
 //! - **Static pods** (`static_pods.rs`) come from files. A changed file is a new pod, which starts
 //!   after the previous one has terminated.
 //! - **Fail closed** (`supported.rs`): a pod with an unsupported field is rejected by the name of
@@ -31,6 +31,7 @@
 //!
 //! - **Under resource pressure** (`eviction/`) the node reports conditions, admits no more pods,
 //!   removes unused images, and evicts pods one at a time.
+//! - **Processes** of a pod are limited in number by control groups (`process_limit.rs`).
 //! - **Logs** (`log_files/`) are rotated by size; followers continue in the next file.
 //! - **The server** (`server/`) serves logs, exec, attach, port-forward and resource usage
 //!   (`usage/`) to the API server.
@@ -42,6 +43,7 @@ mod assemble;
 mod background;
 mod board;
 mod config;
+mod deadline;
 mod desired;
 mod dns;
 mod ending;
@@ -61,6 +63,7 @@ mod objects;
 mod pod;
 mod pod_loop;
 mod probes;
+mod process_limit;
 mod pull_secrets;
 mod run_as;
 mod server;
@@ -85,5 +88,6 @@ pub use kubelet::Kubelet;
 pub use log_files::LogRotation;
 pub use node::KubeletPaths;
 pub use pod::{NodePod, NodePodError};
+pub use process_limit::ProcessLimit;
 pub use pull_secrets::providers::{CredentialProviderError, CredentialProviders};
 pub use server::{KubeletServer, KubeletServerError};

@@ -1,14 +1,18 @@
 //! The next step of a pod: a pure function of the pod and its state in the runtime.
 
-use crate::pod::NodePod;
+use crate::pod::{DEFINITION, NodePod, definition};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Initial restart back-off of a container; doubled each time.
+/// Back-off before the second restart of a container; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// After running for longer than this, a container is restarted at once, as the first time.
+const LASTING: i64 = 600 * 1_000_000_000;
+/// Annotation of containers: restarts in a row, none of which lasted. Without it all of them count.
+pub(crate) const RESTARTS: &str = "ferrokube.dev/restarts-in-a-row";
 /// Exit code of a container that was killed.
 const KILLED: i32 = 137;
 
@@ -19,7 +23,7 @@ pub(crate) enum PodAction {
     RunSandbox(u32),
     /// Remove this sandbox, which is not ready, with its containers.
     RemoveSandbox(String),
-    /// Kill the container with this id, which failed a probe.
+    /// Kill the container with this id, which failed a probe or whose definition has changed.
     Kill(String),
     /// Start the container with this name; the attempt counts from 0.
     Start(String, u32),
@@ -112,13 +116,24 @@ pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTim
         let id = sandbox.id.clone();
         return if sandbox.is_ready { PodAction::StopSandbox(id) } else { PodAction::Finished };
     }
-    let is_unhealthy = |report: &&ContainerReport| {
-        report.state() == ContainerPhase::Running && holds.unhealthy.contains(&report.id)
+    let is_killed = |report: &&ContainerReport| {
+        let is_unhealthy = || holds.unhealthy.contains(&report.id);
+        report.state() == ContainerPhase::Running && (is_unhealthy() || has_changed(pod, report))
     };
-    if let Some(report) = seen.containers.iter().find(is_unhealthy) {
+    if let Some(report) = seen.containers.iter().find(is_killed) {
         return PodAction::Kill(report.id.clone());
     }
     let mut soonest = Duration::MAX;
+    for container in pod.ephemeral.iter().map(|one| &one.container) {
+        match seen.latest(&container.name).map(ContainerReport::state) {
+            // Once only, whatever becomes of them.
+            Some(ContainerPhase::Running | ContainerPhase::Exited) => {}
+            _ => match holds.paused.get(&container.name) {
+                Some(pause) => soonest = soonest.min(*pause),
+                None => return PodAction::Start(container.name.clone(), 0),
+            },
+        }
+    }
     for container in pod.spec.init_containers.iter().flatten() {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
         let is_starting = |report: &ContainerReport| holds.starting.contains(&report.id);
@@ -173,15 +188,14 @@ fn step(
         ContainerPhase::Running => ContainerStep::Runs,
         // Created but never started: a previous kubelet was killed in between.
         ContainerPhase::Created | ContainerPhase::Unknown => ContainerStep::Start(attempt),
-        ContainerPhase::Exited if !is_restarted(pod, container, holds.exit_code(report)) => {
+        ContainerPhase::Exited if !is_restarted(pod, container, report, holds) => {
             ContainerStep::Ended(holds.exit_code(report))
         }
         ContainerPhase::Exited => {
-            let pause = pause_after(attempt);
+            let pause = pause_after(report);
             let since = now.saturating_sub(report.finished_at).max(0);
             let since = Duration::from_nanos(since.unsigned_abs());
-            // The first restart is immediate, as in kubelet.
-            if attempt == 0 || since >= pause {
+            if since >= pause || has_changed(pod, report) {
                 ContainerStep::Start(attempt.saturating_add(1))
             } else {
                 ContainerStep::Pause(pause - since)
@@ -190,8 +204,33 @@ fn step(
     }
 }
 
-fn pause_after(attempt: u32) -> Duration {
-    LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow(attempt.min(5)))
+/// Restarts in a row that led to a container, as it records them.
+fn restarts(report: &ContainerReport) -> u32 {
+    let recorded = report.annotations.get(RESTARTS).and_then(|text| text.parse().ok());
+    recorded.unwrap_or_else(|| name_of(report).1)
+}
+
+fn has_lasted(report: &ContainerReport) -> bool {
+    report.started_at > 0 && report.finished_at.saturating_sub(report.started_at) > LASTING
+}
+
+/// Restarts in a row including that of the next container, after `latest`.
+pub(crate) fn restarts_after(latest: Option<&ContainerReport>) -> u32 {
+    match latest {
+        None => 0,
+        Some(report) if report.state() != ContainerPhase::Exited => restarts(report),
+        Some(report) if has_lasted(report) => 1,
+        Some(report) => restarts(report).saturating_add(1),
+    }
+}
+
+/// The first restart is immediate, as in kubelet.
+fn pause_after(report: &ContainerReport) -> Duration {
+    match restarts(report) {
+        0 => Duration::ZERO,
+        _ if has_lasted(report) => Duration::ZERO,
+        count => LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow((count - 1).min(5))),
+    }
 }
 
 /// Terminated containers in restart back-off: name and full duration.
@@ -206,17 +245,33 @@ pub(crate) fn backing_off(
         matches!(step(pod, container, seen, &holds, now), ContainerStep::Pause(_))
     };
     let pause = |container: &Container| {
-        let attempt = seen.latest(&container.name).map_or(0, |report| name_of(report).1);
-        (container.name.clone(), pause_after(attempt))
+        let pause = seen.latest(&container.name).map(pause_after);
+        (container.name.clone(), pause.unwrap_or_default())
     };
     pod.all_containers().filter(waits).map(pause).collect()
 }
 
-/// Whether a container is restarted after this exit code.
-fn is_restarted(pod: &NodePod, container: &Container, code: i32) -> bool {
-    if container.restart_policy.as_deref() == Some("Always") {
+/// Whether a container was created with another definition than the pod has now. Init containers
+/// that have run are not run again.
+pub(crate) fn has_changed(pod: &NodePod, report: &ContainerReport) -> bool {
+    let is_sidecar = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
+    let sidecars = pod.spec.init_containers.iter().flatten().filter(is_sidecar);
+    let own = sidecars.chain(&pod.spec.containers).find(|it| it.name == name_of(report).0);
+    let created = report.annotations.get(DEFINITION);
+    own.zip(created).is_some_and(|(container, created)| definition(container) != *created)
+}
+
+/// Whether an exited container is restarted.
+fn is_restarted(
+    pod: &NodePod,
+    container: &Container,
+    report: &ContainerReport,
+    holds: &PodHolds,
+) -> bool {
+    if container.restart_policy.as_deref() == Some("Always") || has_changed(pod, report) {
         return true;
     }
+    let code = holds.exit_code(report);
     let is_init = pod.spec.init_containers.iter().flatten().any(|it| it.name == container.name);
     match pod.spec.restart_policy.as_deref().unwrap_or("Always") {
         "Never" => false,
@@ -231,8 +286,8 @@ fn is_over(pod: &NodePod, seen: &SeenPod, holds: &PodHolds) -> bool {
     let ended = |container: &Container| {
         let report = seen.latest(&container.name)?;
         let is_exited = report.state() == ContainerPhase::Exited;
-        let code = holds.exit_code(report);
-        (is_exited && !is_restarted(pod, container, code)).then_some(code)
+        let is_ended = is_exited && !is_restarted(pod, container, report, holds);
+        is_ended.then(|| holds.exit_code(report))
     };
     let mut inits = pod.spec.init_containers.iter().flatten();
     inits.any(|container| ended(container).is_some_and(|code| code != 0))
@@ -339,12 +394,35 @@ mod tests {
         let pod = pod("{containers: [{name: c, image: i}]}");
         let after =
             |attempt, seconds: i64| at(&pod, &exited(ready(), "c", attempt, 1), seconds * SECOND);
-        assert_eq!(after(1, 0), PodAction::Wait(Duration::from_secs(20)));
-        assert_eq!(after(1, 19), PodAction::Wait(Duration::from_secs(1)));
-        assert_eq!(after(1, 20), start("c", 2));
+        assert_eq!(after(0, 0), start("c", 1));
+        assert_eq!(after(1, 0), PodAction::Wait(Duration::from_secs(10)));
+        assert_eq!(after(1, 9), PodAction::Wait(Duration::from_secs(1)));
+        assert_eq!(after(1, 10), start("c", 2));
+        assert_eq!(after(2, 0), PodAction::Wait(Duration::from_secs(20)));
         assert_eq!(after(9, 0), PodAction::Wait(LONGEST_PAUSE));
         // Do not wait longer if the clock was set back.
         assert_eq!(after(9, -1000), PodAction::Wait(LONGEST_PAUSE));
+    }
+
+    #[test]
+    fn a_container_that_has_lasted_backs_off_from_the_beginning() {
+        let pod = pod("{containers: [{name: c, image: i}]}");
+        let mut seen = exited(ready(), "c", 7, 1);
+        let ran = |report: &mut ContainerReport, seconds: i64| {
+            (report.started_at, report.finished_at) = (SECOND, (1 + seconds) * SECOND);
+        };
+        ran(&mut seen.containers[0], 600);
+        assert_eq!(at(&pod, &seen, 601 * SECOND), PodAction::Wait(LONGEST_PAUSE));
+        assert_eq!(restarts_after(seen.containers.first()), 8);
+        ran(&mut seen.containers[0], 601);
+        assert_eq!(at(&pod, &seen, 602 * SECOND), start("c", 8));
+        let restarts = restarts_after(seen.containers.first());
+        assert_eq!((restarts, restarts_after(None)), (1, 0));
+        let mut next = exited(ready(), "c", 8, 1);
+        next.containers[0].annotations.insert(RESTARTS.to_owned(), restarts.to_string());
+        assert_eq!(at(&pod, &next, 0), PodAction::Wait(FIRST_PAUSE));
+        next.containers[0].state = ContainerPhase::Created as i32;
+        assert_eq!(restarts_after(next.containers.first()), 1, "it is made again");
     }
 
     #[test]
@@ -392,6 +470,28 @@ mod tests {
         let ended = exited(ready(), "c", 0, 0);
         assert_eq!(next(&pod, &ended, &holds, 0), start("c", 1), "although it ended with 0");
         assert_eq!(now(&pod, &ended), stop());
+    }
+
+    #[test]
+    fn a_container_whose_definition_changes_is_killed_and_started_whatever_the_policy() {
+        let with = |image: &str| {
+            pod(&format!(
+                "{{restartPolicy: Never, initContainers: [{{name: i, image: {image}}}], \
+                 containers: [{{name: c, image: {image}}}]}}"
+            ))
+        };
+        let (old, new) = (with("one"), with("two"));
+        let mut seen = running(exited(ready(), "i", 0, 0), "c");
+        for (report, container) in seen.containers.iter_mut().zip(old.all_containers()) {
+            report.annotations.insert(DEFINITION.to_owned(), definition(container));
+        }
+        assert_eq!(now(&old, &seen), FOREVER);
+        assert_eq!(now(&new, &seen), PodAction::Kill("c0".to_owned()), "init containers stay");
+        seen.containers[1].state = ContainerPhase::Exited as i32;
+        assert_eq!(now(&new, &seen), start("c", 1));
+        assert_eq!(now(&old, &seen), stop());
+        seen.containers[1].annotations.clear();
+        assert_eq!(now(&new, &seen), stop(), "made by a kubelet without the annotation");
     }
 
     #[test]

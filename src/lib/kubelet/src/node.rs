@@ -11,6 +11,7 @@ use crate::fields::NodeFacts;
 use crate::next::WallTime;
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
+use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
 use ferrokube_cri::{CriError, Runtime, VersionRequest};
 use ferrokube_images::{ImageManager, PullEvent, PullEvents};
@@ -45,6 +46,8 @@ pub(crate) struct PodNode {
     pub(crate) thresholds: EvictionPolicy,
     pub(crate) dns: ClusterDns,
     pub(crate) providers: CredentialProviders,
+    /// As the runtime allows it, once that is known.
+    process_limit: Mutex<ProcessLimit>,
     /// Resources under pressure.
     pub(crate) pressure: Mutex<NodePressure>,
     pub(crate) ends: PodEnds,
@@ -78,6 +81,7 @@ impl PodNode {
             thresholds,
             dns: ClusterDns::default(),
             providers: CredentialProviders::default(),
+            process_limit: Mutex::default(),
             pressure: Mutex::default(),
             ends: PodEnds::default(),
             active: Mutex::default(),
@@ -102,10 +106,20 @@ impl PodNode {
         }
     }
 
-    /// Queries the runtime's name and version, once.
+    pub(crate) fn process_limit(&self) -> ProcessLimit {
+        self.process_limit.lock().clone()
+    }
+
+    pub(crate) fn limit_processes(&self, limit: ProcessLimit) {
+        *self.process_limit.lock() = limit;
+    }
+
+    /// Queries the runtime's name and version, once, and whether it can limit processes.
     pub(crate) async fn learn_version(&self) -> Result<(), CriError> {
         if self.version.lock().is_none() {
             let version = self.runtime.version(VersionRequest::default()).await?;
+            let limit = self.process_limit().on(&self.runtime).await?;
+            self.limit_processes(limit);
             *self.version.lock() = Some((version.runtime_name, version.runtime_version));
         }
         Ok(())

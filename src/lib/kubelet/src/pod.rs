@@ -4,7 +4,7 @@ use crate::supported::unsupported;
 use ferrokube_apimachinery::{json, yaml};
 use ferrokube_images::PodIdentity;
 use ferrokube_trace::TraceContext;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,20 @@ pub struct NodePod {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) spec: PodSpec,
+    pub(crate) ephemeral: Vec<EphemeralTarget>,
     pub(crate) is_static: bool,
+    /// `status.startTime` of the API in nanoseconds since 1970: when a kubelet first had the pod.
+    pub(crate) started_at: Option<i64>,
+    /// Conditions in the API that its readiness gates name, with their status if there is one.
+    pub(crate) gates: Vec<(String, Option<String>)>,
+}
+
+/// An ephemeral container, which a user adds to a pod that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EphemeralTarget {
+    pub(crate) container: Container,
+    /// The container whose processes it sees.
+    pub(crate) target: Option<String>,
 }
 
 /// A pod that cannot be run.
@@ -79,7 +92,10 @@ impl NodePod {
             uid,
             labels: meta.labels.unwrap_or_default(),
             annotations,
+            started_at: None,
+            gates: gates(&spec, None),
             spec,
+            ephemeral: Vec::new(),
             is_static: true,
         })
     }
@@ -112,6 +128,9 @@ impl NodePod {
             uid,
             labels: meta.labels.unwrap_or_default(),
             annotations: meta.annotations.unwrap_or_default(),
+            started_at: start_time(pod),
+            gates: gates(&spec, pod.status.as_ref()),
+            ephemeral: ephemeral(&spec).map_err(|error| decode(error.to_string()))?,
             spec,
             is_static: false,
         })
@@ -120,6 +139,12 @@ impl NodePod {
     /// Init containers and containers, in this order.
     pub(crate) fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.spec.init_containers.iter().flatten().chain(&self.spec.containers)
+    }
+
+    /// Any container by name, ephemeral ones included.
+    pub(crate) fn container(&self, name: &str) -> Option<&Container> {
+        let ephemeral = self.ephemeral.iter().map(|one| &one.container);
+        self.all_containers().chain(ephemeral).find(|container| container.name == name)
     }
 
     pub(crate) fn identity(&self) -> PodIdentity {
@@ -155,6 +180,46 @@ impl NodePod {
     }
 }
 
+/// Their fields are those of containers, and the target.
+fn ephemeral(spec: &PodSpec) -> Result<Vec<EphemeralTarget>, serde_json::Error> {
+    let list = spec.ephemeral_containers.iter().flatten();
+    list.map(|one| {
+        let target = one.target_container_name.clone().filter(|name| !name.is_empty());
+        let container = serde_json::from_value(serde_json::to_value(one)?)?;
+        Ok(EphemeralTarget { container, target })
+    })
+    .collect()
+}
+
+fn start_time(pod: &Pod) -> Option<i64> {
+    let time = pod.status.as_ref()?.start_time.as_ref()?;
+    i64::try_from(time.0.as_nanosecond()).ok()
+}
+
+fn gates(spec: &PodSpec, status: Option<&PodStatus>) -> Vec<(String, Option<String>)> {
+    let conditions = || status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
+    let gates = spec.readiness_gates.iter().flatten().map(|gate| &gate.condition_type);
+    gates
+        .map(|kind| {
+            let found = conditions().find(|condition| condition.type_ == *kind);
+            (kind.clone(), found.map(|condition| condition.status.clone()))
+        })
+        .collect()
+}
+
+/// kubelet's annotation of containers: a digest of the fields whose change restarts them.
+pub(crate) const DEFINITION: &str = "io.kubernetes.container.hash";
+
+/// The digest: of name and image as JSON, by kubelet's function (FNV-1a).
+pub(crate) fn definition(container: &Container) -> String {
+    let fields = serde_json::json!({"image": container.image, "name": container.name});
+    let digest = fields
+        .to_string()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |digest, byte| (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{digest:x}")
+}
+
 /// Validates what reaches paths or the runtime: names and mounted volumes.
 fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
     let invalid = |text: String| Err(NodePodError::Invalid(text));
@@ -180,6 +245,14 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
         }
     }
     let mut seen = Vec::new();
+    for container in spec.ephemeral_containers.iter().flatten() {
+        if !is_name(&container.name, 63) {
+            return invalid(format!(
+                "spec.ephemeralContainers.name: Invalid value: {:?}",
+                container.name
+            ));
+        }
+    }
     for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
         if !is_name(&container.name, 63) || seen.contains(&&container.name) {
             return invalid(format!("spec.containers.name: Invalid value: {:?}", container.name));

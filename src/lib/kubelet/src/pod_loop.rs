@@ -10,6 +10,7 @@ use crate::host_ports;
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::static_pods::read_directory;
+use crate::status::EVICTED;
 use crate::worker;
 use ferrokube_cri::{CriError, ListContainersRequest, ListPodSandboxRequest};
 use ferrokube_trace::TraceContext;
@@ -48,8 +49,8 @@ pub(crate) struct PodSources {
 }
 
 struct PodWorker {
-    pod: NodePod,
-    wake: watch::Sender<u64>,
+    /// As it is now; a change wakes the worker.
+    pod: watch::Sender<NodePod>,
     task: JoinHandle<()>,
 }
 
@@ -171,7 +172,7 @@ impl PodLoop {
         for (uid, worker) in &self.workers {
             let digest = |pods: &BTreeMap<String, ListedPod>| pods.get(uid).map(|pod| pod.digest);
             if digest(last) != digest(current) {
-                worker.wake.send_modify(|changes| *changes += 1);
+                worker.pod.send_modify(|_| {});
             }
         }
     }
@@ -194,7 +195,8 @@ impl PodLoop {
                 self.workers.keys().filter(|uid| is_missing(uid)).cloned().collect();
             for uid in gone {
                 let Some(worker) = self.workers.get(&uid) else { continue };
-                let (pod, context) = (worker.pod.clone(), worker.pod.context());
+                let pod = worker.pod.borrow().clone();
+                let context = pod.context();
                 let grace = grace(&pod);
                 let pod = Some(pod);
                 self.end(EndingPod { uid, grace, pod, end: PodEnd::Removed }, context);
@@ -220,7 +222,11 @@ impl PodLoop {
             let is_ending = self.ending.contains_key(&pod.uid)
                 || self.ending.values().any(has_ports)
                 || current.iter().any(|(uid, other)| *uid != pod.uid && other.full_name == name);
-            if self.has_ended(pod) || is_ending || self.workers.contains_key(&pod.uid) {
+            if self.has_ended(pod) || is_ending {
+                continue;
+            }
+            if let Some(worker) = self.workers.get(&pod.uid) {
+                self.update(worker, pod);
                 continue;
             }
             // Pods adopted from a previous kubelet keep running.
@@ -234,8 +240,8 @@ impl PodLoop {
     /// Whether a pod has terminated or is terminating.
     fn has_ended(&mut self, pod: &NodePod) -> bool {
         let Some(end) = self.node.ends.get(&pod.uid) else { return false };
-        // Only evictions are requested outside this loop.
-        if let PodEnd::Evicted { grace, .. } = end
+        // Only such ends are requested outside this loop.
+        if let PodEnd::Failed { grace, .. } = end
             && !self.node.ends.is_over(&pod.uid)
         {
             let (uid, context) = (pod.uid.clone(), pod.context());
@@ -248,7 +254,7 @@ impl PodLoop {
     fn is_refused(&self, pod: &NodePod) -> bool {
         let pressure = *self.node.pressure.lock();
         let (reason, message) = match refusal(pod, pressure) {
-            Some(message) => ("Evicted", message),
+            Some(message) => (EVICTED, message),
             None if self.has_taken_ports(pod) => {
                 (host_ports::TAKEN.0, host_ports::TAKEN.1.to_owned())
             }
@@ -292,13 +298,27 @@ impl PodLoop {
     }
 
     fn start(&self, pod: NodePod) -> PodWorker {
-        let (wake, changes) = watch::channel(0);
         tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
         self.node.active.lock().insert(pod.uid.clone(), pod.clone());
-        let work = worker::run(Arc::clone(&self.node), pod.clone(), changes);
-        let task =
-            tokio::spawn(ferrokube_trace::scoped(pod.context(), tracing::Span::none(), work));
-        PodWorker { pod, wake, task }
+        let context = pod.context();
+        let (pod, changes) = watch::channel(pod);
+        let work = worker::run(Arc::clone(&self.node), changes);
+        let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
+        PodWorker { pod, task }
+    }
+
+    /// Hands a worker its pod if the API has changed it.
+    fn update(&self, worker: &PodWorker, pod: &NodePod) {
+        let is_changed = worker.pod.send_if_modified(|old| {
+            let is_changed = old != pod;
+            if is_changed {
+                old.clone_from(pod);
+            }
+            is_changed
+        });
+        if is_changed {
+            self.node.active.lock().insert(pod.uid.clone(), pod.clone());
+        }
     }
 
     /// Terminates a pod in the background; may shorten the grace period of a terminating one.

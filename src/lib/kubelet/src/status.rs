@@ -64,12 +64,18 @@ pub(crate) fn status(
         .iter()
         .map(|container| view.container(container, is_initialized, false))
         .collect();
+    let of_ephemeral = pod.ephemeral.iter().map(|one| {
+        let status = view.container(&one.container, true, false);
+        ContainerStatus { ready: false, started: None, ..status }
+    });
+    let of_ephemeral = list(of_ephemeral);
     let phase = phase(pod, &of_inits, &of_mains);
     let pod_ips = view.pod_ips();
     let host_ips = &inputs.host_ips;
     PodStatus {
         conditions: Some(view.conditions(phase, is_initialized, &of_inits, &of_mains, now)),
         container_statuses: Some(of_mains),
+        ephemeral_container_statuses: of_ephemeral,
         init_container_statuses: (!of_inits.is_empty()).then_some(of_inits),
         host_ip: host_ips.first().cloned(),
         host_ips: list(host_ips.iter().map(|ip| HostIP { ip: ip.clone() })),
@@ -228,7 +234,11 @@ impl StatusView<'_> {
             .map(|container| &*container.name)
             .collect();
         let names = |what: &str, names: &[&str]| format!("{what}: [{}]", names.join(" "));
-        let ready = |type_| match is_over {
+        let closed = closed_gates(self.pod);
+        let ready = |type_: &str| match is_over {
+            None if type_ == "Ready" && unready.is_empty() && !closed.is_empty() => {
+                condition(type_, Some(("ReadinessGatesNotReady", closed.join(", "))))
+            }
             Some(reason) => condition(type_, Some((reason, String::new()))),
             None if unready.is_empty() => condition(type_, None),
             None => {
@@ -257,6 +267,20 @@ impl StatusView<'_> {
             condition("PodScheduled", None),
         ]
     }
+}
+
+/// Why the pod's readiness gates do not let it be ready, with kubelet's messages.
+fn closed_gates(pod: &NodePod) -> Vec<String> {
+    let closed = |(kind, status): &(String, Option<String>)| match status.as_deref() {
+        Some("True") => None,
+        Some(other) => {
+            Some(format!("the status of pod readiness gate {kind:?} is not \"True\", but {other}"))
+        }
+        None => {
+            Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist."))
+        }
+    };
+    pod.gates.iter().filter_map(closed).collect()
 }
 
 fn waiting(note: Option<&WaitNote>, default: &str) -> ContainerState {
@@ -308,11 +332,17 @@ fn phase(pod: &NodePod, inits: &[ContainerStatus], mains: &[ContainerStatus]) ->
     if policy == "Never" && all_ended { "Failed" } else { "Running" }
 }
 
-/// Sets the fields of an evicted pod.
-pub(crate) fn set_evicted(status: &mut PodStatus, message: &str) {
+/// Reason of evicted pods.
+pub(crate) const EVICTED: &str = "Evicted";
+
+/// Sets the fields of a pod that the kubelet has ended.
+pub(crate) fn set_failed(status: &mut PodStatus, reason: &str, message: &str) {
     status.phase = Some("Failed".to_owned());
-    status.reason = Some("Evicted".to_owned());
+    status.reason = Some(reason.to_owned());
     status.message = Some(message.to_owned());
+    if reason != EVICTED {
+        return;
+    }
     let condition = PodCondition {
         type_: "DisruptionTarget".to_owned(),
         status: "True".to_owned(),
@@ -346,7 +376,9 @@ pub(crate) fn merged(old: &PodStatus, mut status: PodStatus) -> PodStatus {
     }
     status.qos_class.clone_from(&old.qos_class);
     status.nominated_node_name.clone_from(&old.nominated_node_name);
-    status.ephemeral_container_statuses.clone_from(&old.ephemeral_container_statuses);
+    if status.ephemeral_container_statuses.is_none() {
+        status.ephemeral_container_statuses.clone_from(&old.ephemeral_container_statuses);
+    }
     status.resize.clone_from(&old.resize);
     status.observed_generation = old.observed_generation;
     status
@@ -431,6 +463,22 @@ mod tests {
         assert_eq!(done.phase.as_deref(), Some("Running"));
         assert_eq!(condition(&done, "Ready").0, "True");
         assert_eq!(done.pod_ip.as_deref(), Some("10.0.0.2"));
+    }
+
+    #[test]
+    fn a_pod_is_ready_when_its_readiness_gates_are_true() {
+        let of = |status: Option<&str>| {
+            let mut pod = pod("{containers: [{name: a, image: i}], readinessGates: \
+                               [{conditionType: x.io/a}]}");
+            assert_eq!(pod.gates, [("x.io/a".to_owned(), None)]);
+            pod.gates[0].1 = status.map(str::to_owned);
+            let status = super::status(&pod, &seen(vec![report("a", 0, Running, 0)]), &inputs(), 0);
+            assert_eq!(condition(&status, "ContainersReady").0, "True");
+            condition(&status, "Ready")
+        };
+        let closed = ("False".to_owned(), "ReadinessGatesNotReady".to_owned());
+        assert_eq!((of(None), of(Some("False"))), (closed.clone(), closed));
+        assert_eq!(of(Some("True")), ("True".to_owned(), String::new()));
     }
 
     #[test]

@@ -4,24 +4,29 @@ use ferrokube_apimachinery::document::Value;
 
 /// Fields of `spec`, including those for schedulers.
 const SPEC: &[&str] = &[
+    "activeDeadlineSeconds",
     "affinity",
     "automountServiceAccountToken",
     "containers",
     "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
+    "ephemeralContainers",
     "hostAliases",
     "hostIPC",
     "hostNetwork",
     "hostPID",
+    "hostUsers",
     "hostname",
     "imagePullSecrets",
     "initContainers",
     "nodeName",
     "nodeSelector",
+    "os",
     "preemptionPolicy",
     "priority",
     "priorityClassName",
+    "readinessGates",
     "restartPolicy",
     "schedulerName",
     "securityContext",
@@ -47,11 +52,14 @@ const CONTAINER: &[&str] = &[
     "name",
     "ports",
     "readinessProbe",
+    // Affects resizes only, which are not performed.
+    "resizePolicy",
     "resources",
     "restartPolicy",
     "securityContext",
     "startupProbe",
     "stdin",
+    "stdinOnce",
     "terminationMessagePath",
     "terminationMessagePolicy",
     "tty",
@@ -59,24 +67,46 @@ const CONTAINER: &[&str] = &[
     "workingDir",
 ];
 const POD_SECURITY: &[&str] = &[
+    "appArmorProfile",
     "fsGroup",
     // Affects persistent volumes only: files of other volumes always get the group.
     "fsGroupChangePolicy",
     "runAsGroup",
     "runAsNonRoot",
     "runAsUser",
+    "seLinuxOptions",
     "seccompProfile",
     "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "sysctls",
 ];
 const CONTAINER_SECURITY: &[&str] = &[
     "allowPrivilegeEscalation",
+    "appArmorProfile",
     "capabilities",
     "privileged",
+    "procMount",
     "readOnlyRootFilesystem",
     "runAsGroup",
     "runAsNonRoot",
     "runAsUser",
+    "seLinuxOptions",
     "seccompProfile",
+];
+/// Kernel parameters of a pod's own namespaces, kubelet's safe ones.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
 ];
 const VOLUME: &[&str] = &[
     "configMap",
@@ -92,7 +122,15 @@ const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccou
 const EMPTY_DIR: &[&str] = &["medium", "sizeLimit"];
 /// Media of an emptyDir.
 const MEDIA: &[&str] = &["", "Memory"];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
+const MOUNT: &[&str] = &[
+    "mountPath",
+    "mountPropagation",
+    "name",
+    "readOnly",
+    "recursiveReadOnly",
+    "subPath",
+    "subPathExpr",
+];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const LIFECYCLE: &[&str] = &["postStart", "preStop"];
@@ -118,7 +156,16 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let Some(spec) = pod.get("spec") else { return found };
     others(spec, "spec", SPEC, &mut found);
+    if spec.get("hostUsers").and_then(Value::as_bool) == Some(false) {
+        found.push("spec.hostUsers".to_owned());
+    }
+    if let Some(os) = spec.get("os") {
+        word(os, "spec.os", "name", &["linux"], &mut found);
+    }
     one(spec, "spec", "securityContext", POD_SECURITY, &mut found);
+    if let Some(context) = spec.get("securityContext") {
+        pod_security(spec, context, &mut found);
+    }
     each(
         spec,
         "spec",
@@ -138,14 +185,21 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         },
         &mut found,
     );
-    for kind in ["initContainers", "containers"] {
+    for kind in ["initContainers", "containers", "ephemeralContainers"] {
+        let is_ephemeral = kind == "ephemeralContainers";
+        let more: &[&str] = if is_ephemeral { &["targetContainerName"] } else { &[] };
+        let known = [CONTAINER, more].concat();
         each(
             spec,
             "spec",
             kind,
             &mut |container, path, found| {
-                others(container, path, CONTAINER, found);
+                others(container, path, &known, found);
                 one(container, path, "securityContext", CONTAINER_SECURITY, found);
+                if let Some(context) = container.get("securityContext") {
+                    let path = format!("{path}.securityContext");
+                    word(context, &path, "procMount", &["Default"], found);
+                }
                 one(container, path, "resources", RESOURCES, found);
                 one(container, path, "lifecycle", LIFECYCLE, found);
                 if let Some(lifecycle) = container.get("lifecycle") {
@@ -160,6 +214,7 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
                     let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
                         others(item, path, known, found);
                         one(item, path, "valueFrom", ENV_SOURCE, found);
+                        word(item, path, "recursiveReadOnly", &["Disabled"], found);
                     };
                     each(container, path, list, check, found);
                 }
@@ -168,6 +223,30 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         );
     }
     found
+}
+
+fn pod_security(spec: &Value, context: &Value, found: &mut Vec<String>) {
+    let path = "spec.securityContext";
+    word(context, path, "supplementalGroupsPolicy", &["Merge"], found);
+    let is_set = |field: &str| spec.get(field).and_then(Value::as_bool) == Some(true);
+    let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
+        let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
+        // In a namespace of the node it is a parameter of the node.
+        let is_of_node = is_set("hostNetwork") && name.starts_with("net.")
+            || is_set("hostIPC") && name.starts_with("kernel.");
+        if is_of_node || !SAFE_SYSCTLS.contains(&name) {
+            found.push(format!("{path}.name"));
+        }
+    };
+    each(context, path, "sysctls", check, found);
+}
+
+/// A field that may be absent or one of these words.
+fn word(object: &Value, path: &str, field: &str, known: &[&str], found: &mut Vec<String>) {
+    let given = object.get(field).filter(|value| !value.is_null());
+    if given.is_some_and(|value| !value.as_str().is_some_and(|word| known.contains(&word))) {
+        found.push(format!("{path}.{field}"));
+    }
 }
 
 fn others(object: &Value, path: &str, known: &[&str], found: &mut Vec<String>) {

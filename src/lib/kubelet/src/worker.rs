@@ -2,13 +2,18 @@
 
 use crate::assemble::{self, ContainerStart};
 use crate::background::in_background;
+use crate::deadline;
 use crate::dns;
+use crate::ends::PodEnd;
 use crate::environment;
 use crate::hooks::{self, StoppingContainer};
 use crate::log_files;
 use crate::look::look;
 use crate::names;
-use crate::next::{PodAction, PodHolds, SeenPod, WallTime, backing_off, name_of, next};
+use crate::next::{
+    PodAction, PodHolds, RESTARTS, SeenPod, WallTime, backing_off, has_changed, name_of, next,
+    restarts_after,
+};
 use crate::node::{PodNode, now};
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
@@ -20,12 +25,12 @@ use crate::termination;
 use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
     ContainerMetadata, ContainerPhase, ContainerReport, CreateContainerRequest, CriError,
-    ImageSpec, ImageStatusRequest, RegistryAuth, RemoveContainerRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
+    ImageSpec, ImageStatusRequest, PodSandboxConfig, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
 };
 use ferrokube_images::{PullError, PullPolicy, PullRequest};
 use k8s_openapi::api::core::v1::Container;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
@@ -58,6 +63,8 @@ pub(crate) enum WorkerError {
     Volume(#[from] VolumeError),
     #[error("{0}")]
     User(String),
+    #[error("cannot limit the processes of the pod: {0}")]
+    Processes(#[source] io::Error),
 }
 
 impl WorkerError {
@@ -73,6 +80,7 @@ impl WorkerError {
             Self::User(why) => ("CreateContainerConfigError", why.clone()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
+            Self::Processes(_) => ("CreateContainerConfigError", self.to_string()),
         };
         WaitNote { reason: reason.to_owned(), message }
     }
@@ -84,23 +92,32 @@ struct WorkerMemory {
     failed: BTreeMap<String, (WaitNote, Instant)>,
     /// Termination messages, by container id.
     messages: BTreeMap<String, String>,
+    /// Ids of containers whose back-off was reported.
+    reported: BTreeSet<String>,
     started_at: WallTime,
-    /// When the volumes were last updated.
-    volumes_at: Instant,
+    /// When the volumes were last updated; `None`: the pod has changed since.
+    volumes_at: Option<Instant>,
     probes: PodProbes,
 }
 
-/// Runs a pod until it has finished; cancel safe. `changes` wakes the worker.
-pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Receiver<u64>) {
+/// Runs a pod until it has finished; cancel safe. `changes` wakes the worker, and has the pod as it
+/// is now.
+pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<NodePod>) {
+    let mut pod = changes.borrow().clone();
     let mut memory = WorkerMemory {
         failed: BTreeMap::new(),
         messages: BTreeMap::new(),
-        started_at: now(),
-        volumes_at: Instant::now(),
+        reported: BTreeSet::new(),
+        started_at: pod.started_at.unwrap_or_else(now),
+        volumes_at: Some(Instant::now()),
         probes: PodProbes::default(),
     };
     loop {
-        changes.mark_unchanged();
+        let new = changes.borrow_and_update().clone();
+        if (&new.labels, &new.annotations) != (&pod.labels, &pod.annotations) {
+            memory.volumes_at = None;
+        }
+        pod = new;
         match work(&node, &pod, &mut memory).await {
             Ok(Some(pause)) => {
                 tokio::select! {
@@ -139,10 +156,21 @@ async fn work(
     };
     let known: Vec<&String> = seen.containers.iter().map(|report| &report.id).collect();
     memory.messages.retain(|id, _| known.contains(&id));
+    memory.reported.retain(|id| known.contains(&id));
+    let pauses = backing_off(pod, &seen, &holds, now());
+    report_pauses(node, pod, &seen, &pauses, &mut memory.reported);
     termination::read(node, pod, &seen, &mut memory.messages).await;
-    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory, &holds), now()));
-    if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
-        memory.volumes_at = Instant::now();
+    let status = status(pod, &seen, &inputs(node, pod, &seen, memory, &pauses), now());
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    node.statuses.post(pod, status);
+    let left = deadline::left(pod, memory.started_at, now()).filter(|_| !is_over);
+    if left == Some(Duration::ZERO) {
+        end_after_deadline(node, pod);
+        return Ok(Some(RESYNC));
+    }
+    let is_due = memory.volumes_at.is_none_or(|at| at.elapsed() >= RESYNC);
+    if volumes::has_updates(pod) && is_due {
+        memory.volumes_at = Some(Instant::now());
         // Keep the previous files: a deleted config map does not terminate a running pod.
         if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
             tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
@@ -155,11 +183,7 @@ async fn work(
             let request = StopPodSandboxRequest { pod_sandbox_id: id };
             node.runtime.stop_pod_sandbox(request).await?;
         }
-        PodAction::Kill(id) => {
-            if let Some(probe) = failed.get(&id) {
-                kill(node, pod, &seen, &id, probe).await?;
-            }
-        }
+        PodAction::Kill(id) => kill(node, pod, &seen, &id, failed.get(&id)).await?,
         PodAction::Start(name, attempt) => {
             if let Err(error) = start(node, pod, &seen, &name, attempt).await {
                 let container = name.as_str();
@@ -168,33 +192,68 @@ async fn work(
                 memory.failed.insert(name, (error.note(), Instant::now() + RETRY));
             }
         }
-        PodAction::Wait(pause) => return Ok(Some(pause)),
+        PodAction::Wait(pause) => return Ok(Some(left.map_or(pause, |left| pause.min(left)))),
         PodAction::Finished => return Ok(Some(Duration::MAX)),
     }
     Ok(None)
 }
 
-/// Kills a container that failed a probe.
+/// Has the pod loop terminate the pod, once.
+fn end_after_deadline(node: &PodNode, pod: &NodePod) {
+    if node.ends.get(&pod.uid).is_some() {
+        return;
+    }
+    let (reason, message) = deadline::EXCEEDED;
+    tracing::warn!(namespace = pod.namespace, pod = pod.name, "past its active deadline");
+    node.report(pod, reason, message.to_owned());
+    let (message, grace) = (message.to_owned(), assemble::grace(pod));
+    node.ends.want(&pod.uid, PodEnd::Failed { reason, message, grace });
+}
+
+/// Kills a container that failed a probe; without one, its definition has changed.
 async fn kill(
     node: &PodNode,
     pod: &NodePod,
     seen: &SeenPod,
     id: &str,
-    probe: &FailedProbe,
+    probe: Option<&FailedProbe>,
 ) -> Result<(), WorkerError> {
     let Some(report) = seen.containers.iter().find(|report| report.id == id) else {
         return Ok(());
     };
     let name = name_of(report).0;
+    let has_changed = has_changed(pod, report);
+    let why = match probe {
+        Some(probe) if !has_changed => format!("failed {} probe", probe.kind),
+        _ => "definition changed".to_owned(),
+    };
     let is_last = pod.spec.restart_policy.as_deref() == Some("Never")
         && pod.spec.containers.iter().any(|container| container.name == name);
-    let then = if is_last { "" } else { ", will be restarted" };
-    let message = format!("Container {name} failed {} probe{then}", probe.kind);
-    node.report(pod, "Killing", message);
-    let grace = probe.grace.unwrap_or_else(|| assemble::grace(pod));
+    let then = if is_last && !has_changed { "" } else { ", will be restarted" };
+    node.report(pod, "Killing", format!("Container {name} {why}{then}"));
+    let grace = probe.and_then(|probe| probe.grace).unwrap_or_else(|| assemble::grace(pod));
     let ip = hooks::address(node, seen);
     let stopping = StoppingContainer { pod: Some(pod), report, ip, grace };
     Ok(hooks::stop(node, &stopping).await?)
+}
+
+/// Reports containers in back-off, each once.
+fn report_pauses(
+    node: &PodNode,
+    pod: &NodePod,
+    seen: &SeenPod,
+    pauses: &[(String, Duration)],
+    reported: &mut BTreeSet<String>,
+) {
+    for (name, _) in pauses {
+        if seen.latest(name).is_some_and(|report| reported.insert(report.id.clone())) {
+            let NodePod { namespace, name: own, uid, .. } = pod;
+            let message = format!(
+                "Back-off restarting failed container {name} in pod {own}_{namespace}({uid})"
+            );
+            node.warn(pod, "BackOff", message);
+        }
+    }
 }
 
 fn inputs(
@@ -202,26 +261,33 @@ fn inputs(
     pod: &NodePod,
     seen: &SeenPod,
     memory: &WorkerMemory,
-    holds: &PodHolds,
+    pauses: &[(String, Duration)],
 ) -> StatusInputs {
     let mut waiting: BTreeMap<String, WaitNote> =
         memory.failed.iter().map(|(name, (note, _))| (name.clone(), note.clone())).collect();
-    for (name, pause) in backing_off(pod, seen, holds, now()) {
+    for (name, pause) in pauses {
         let message = format!(
             "back-off {} restarting failed container={name} pod={}_{}({})",
-            ferrokube_images::go_duration(pause),
+            ferrokube_images::go_duration(*pause),
             pod.name,
             pod.namespace,
             pod.uid
         );
         let note = WaitNote { reason: "CrashLoopBackOff".to_owned(), message };
-        waiting.entry(name).or_insert(note);
+        waiting.entry(name.clone()).or_insert(note);
+    }
+    // What was killed for its definition has not ended.
+    let changed = |report: &&ContainerReport| has_changed(pod, report);
+    for report in pod.all_containers().filter_map(|it| seen.latest(&it.name)).filter(changed) {
+        let reason = "ContainerCreating".to_owned();
+        let note = WaitNote { reason, message: String::new() };
+        waiting.entry(name_of(report).0.to_owned()).or_insert(note);
     }
     StatusInputs {
         waiting,
         messages: memory.messages.clone(),
         unready: memory.probes.unready(pod, seen),
-        starting: holds.starting.clone(),
+        starting: memory.probes.starting(pod, seen),
         host_ips: node.host_ips.clone(),
         runtime: node.runtime_name(),
         started_at: memory.started_at,
@@ -234,11 +300,26 @@ async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<
     Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
 }
 
+/// The configuration of a sandbox, in the pod's control group.
+async fn sandbox_config(
+    node: &PodNode,
+    pod: &NodePod,
+    attempt: u32,
+) -> Result<PodSandboxConfig, WorkerError> {
+    let (limit, uid) = (node.process_limit(), pod.uid.clone());
+    let parent = in_background(move || limit.parent(&uid)).await;
+    let mut config = assemble::sandbox(pod, &node.paths.logs, attempt);
+    if let Some(linux) = &mut config.linux {
+        linux.cgroup_parent = parent.map_err(WorkerError::Processes)?;
+    }
+    Ok(config)
+}
+
 async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), WorkerError> {
     prepare(node, pod, Vec::new()).await?;
     let logs = assemble::log_directory(&node.paths.logs, pod);
     in_background(move || fs::create_dir_all(logs)).await?;
-    let mut config = assemble::sandbox(pod, &node.paths.logs, attempt);
+    let mut config = sandbox_config(node, pod, attempt).await?;
     config.dns_config = dns::config(node, pod).await?;
     let request = RunPodSandboxRequest { config: Some(config), ..RunPodSandboxRequest::default() };
     let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| {
@@ -269,24 +350,24 @@ async fn start(
     attempt: u32,
 ) -> Result<(), WorkerError> {
     // `next` returns only names of this pod's containers.
-    let Some(container) = pod.all_containers().find(|container| container.name == name) else {
-        return Ok(());
-    };
+    let Some(container) = pod.container(name) else { return Ok(()) };
     let Some(sandbox) = seen.sandboxes.first() else { return Ok(()) };
-    let sandbox_config = assemble::sandbox(pod, &node.paths.logs, sandbox.attempt);
+    let sandbox_config = sandbox_config(node, pod, sandbox.attempt).await?;
     let image = container.image.clone().unwrap_or_default();
     let mut pull = PullRequest {
         pod: pod.identity(),
         policy: policy(container.image_pull_policy.as_deref(), &image),
         image,
         credentials: Vec::new(),
+        own_credentials: 0,
         sandbox: Some(sandbox_config.clone()),
         runtime_handler: String::new(),
         annotations: pod.annotations.clone(),
     };
-    // Pull secrets need the API server, a present image does not.
-    if node.images.needs_pull(&pull).await {
-        pull.credentials = credentials(node, pod, &pull.image).await;
+    // Pull secrets need the API server, a present image of all pods does not.
+    if node.images.needs_credentials(&pull).await {
+        let found = credentials(node, pod, &pull.image).await;
+        (pull.credentials, pull.own_credentials) = (found.credentials, found.own);
     }
     let image_ref = node.images.ensure(&pull).await?;
     check_user(node, pod, container, &image_ref).await?;
@@ -308,8 +389,14 @@ async fn start(
     })?;
     mounts.push(termination::mount(node, pod, container, attempt).await?);
     mounts.extend(hosts);
-    let start = ContainerStart { image_ref, attempt, environment, mounts };
-    let config = assemble::container(pod, container, start, &node.paths.root);
+    let unified = node.process_limit().unified();
+    let start = ContainerStart { image_ref, attempt, environment, mounts, unified };
+    let mut config = assemble::container(pod, container, start, &node.paths.root);
+    let restarts = restarts_after(seen.latest(name));
+    config.annotations.insert(RESTARTS.to_owned(), restarts.to_string());
+    if let Some(target) = target(pod, seen, name)? {
+        assemble::share_processes(&mut config, target);
+    }
     let request = CreateContainerRequest {
         pod_sandbox_id: sandbox.id.clone(),
         config: Some(config),
@@ -343,6 +430,16 @@ async fn start(
     tidy(node, seen, name).await
 }
 
+/// The container whose processes an ephemeral one sees, if it names one.
+fn target(pod: &NodePod, seen: &SeenPod, name: &str) -> Result<Option<String>, WorkerError> {
+    let own = pod.ephemeral.iter().find(|one| one.container.name == name);
+    let Some(wanted) = own.and_then(|one| one.target.as_deref()) else { return Ok(None) };
+    let running = seen.latest(wanted).filter(|it| it.state() == ContainerPhase::Running);
+    let id = running.map(|report| report.id.clone());
+    id.map(Some)
+        .ok_or_else(|| WorkerError::User(format!("unable to find target container {wanted:?}")))
+}
+
 /// Refuses a container that must not be root and would be.
 async fn check_user(
     node: &PodNode,
@@ -361,19 +458,18 @@ async fn check_user(
     Err(WorkerError::User(why))
 }
 
-/// Credentials for pulling the image; empty: anonymous.
-async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> Vec<RegistryAuth> {
-    let ImageCredentials { credentials, unusable } =
-        pull_secrets::credentials(&*node.objects, &node.providers, pod, image).await;
-    if !unusable.is_empty() {
+/// Credentials for pulling the image; none: anonymous.
+async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> ImageCredentials {
+    let found = pull_secrets::credentials(&*node.objects, &node.providers, pod, image).await;
+    if !found.unusable.is_empty() {
         let message = format!(
             "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not \
              succeed.",
-            unusable.join(", ")
+            found.unusable.join(", ")
         );
         node.warn(pod, "FailedToRetrieveImagePullSecret", message);
     }
-    credentials
+    found
 }
 
 /// Removes all but the newest ended container of this name.

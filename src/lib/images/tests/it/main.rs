@@ -1,5 +1,6 @@
 //! The image manager against a runtime in memory, with a paused clock.
 
+mod access;
 mod events;
 mod limited_runtime;
 mod list;

@@ -100,6 +100,7 @@ pub(crate) fn request(pod: &str, image: &str) -> PullRequest {
         image: image.to_owned(),
         policy: PullPolicy::IfNotPresent,
         credentials: Vec::new(),
+        own_credentials: 0,
         sandbox: None,
         runtime_handler: String::new(),
         annotations: BTreeMap::new(),

@@ -5,11 +5,12 @@ use super::eviction::EvictionSettings;
 use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::quantity::Quantity;
-use ferrokube_images::ImageCollection;
+use ferrokube_images::{CredentialVerification, ImageCollection};
 use std::time::Duration;
 
 /// Minimum interval between checks of log sizes, as in kubelet.
 const LEAST_INTERVAL: Duration = Duration::from_secs(3);
+const ALLOWLISTED: &str = "NeverVerifyAllowlistedImages";
 
 /// As in a file; `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct HousekeepingSettings {
     pub image_least_age: Option<Duration>,
     /// Idle time after which an image is removed regardless of disk usage.
     pub image_longest_unused: Option<Duration>,
+    /// Images that pods may use only if they may pull them.
+    pub image_verification: Option<String>,
+    /// Images that need no proof.
+    pub image_allowlist: Option<Vec<String>>,
     /// When pods are evicted.
     pub eviction: EvictionSettings,
 }
@@ -53,6 +58,12 @@ impl HousekeepingSettings {
             "containerLogMonitorInterval" => self.log_monitor_interval = time()?,
             "imageGCHighThresholdPercent" => self.image_high_percent = value.as_i64(),
             "imageGCLowThresholdPercent" => self.image_low_percent = value.as_i64(),
+            "imagePullCredentialsVerificationPolicy" => self.image_verification = text(),
+            "preloadedImagesVerificationAllowlist" => {
+                let all = value.as_array().into_iter().flat_map(|all| all.as_slice().iter());
+                let all: Vec<String> = all.filter_map(Value::as_str).map(str::to_owned).collect();
+                self.image_allowlist = Some(all).filter(|all| !all.is_empty());
+            }
             "imageMinimumGCAge" => self.image_least_age = time()?,
             "imageMaximumGCAge" => self.image_longest_unused = time()?,
             _ => return Ok(false),
@@ -71,6 +82,8 @@ impl HousekeepingSettings {
             image_low_percent: self.image_low_percent.or(below.image_low_percent),
             image_least_age: self.image_least_age.or(below.image_least_age),
             image_longest_unused: self.image_longest_unused.or(below.image_longest_unused),
+            image_verification: self.image_verification.or(below.image_verification),
+            image_allowlist: self.image_allowlist.or(below.image_allowlist),
             eviction: self.eviction.over(below.eviction),
         }
     }
@@ -104,6 +117,35 @@ impl HousekeepingSettings {
         let number = |number: i64| u32::try_from(number).unwrap_or(0);
         let max_bytes = u64::try_from(bytes).ok();
         LogRotation { max_bytes, max_files: number(files), workers: number(workers), interval }
+    }
+
+    /// Checks and adds defaults.
+    pub(super) fn image_verification(
+        &self,
+        mut wrong: impl FnMut(String),
+    ) -> CredentialVerification {
+        let list = self.image_allowlist.clone().unwrap_or_default();
+        let policy = self.image_verification.as_deref().unwrap_or("NeverVerifyPreloadedImages");
+        if policy != ALLOWLISTED && !list.is_empty() {
+            wrong(format!(
+                "can't set `preloadedImagesVerificationAllowlist` if \
+                 `imagePullCredentialsVerificationPolicy` is not {ALLOWLISTED:?}"
+            ));
+        }
+        match policy {
+            "NeverVerify" => CredentialVerification::Never,
+            "NeverVerifyPreloadedImages" => CredentialVerification::PulledImages,
+            ALLOWLISTED => CredentialVerification::AllBut(list),
+            "AlwaysVerify" => CredentialVerification::Always,
+            other => {
+                wrong(format!(
+                    "option {other:?} specified for imagePullCredentialsVerificationPolicy. Valid \
+                     options are NeverVerify, NeverVerifyPreloadedImages, \
+                     NeverVerifyAllowlistedImages or AlwaysVerify"
+                ));
+                CredentialVerification::Always
+            }
+        }
     }
 
     /// Checks and adds defaults.

@@ -17,7 +17,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::yaml;
-use ferrokube_images::{ImageCollection, PullConfig};
+use ferrokube_images::{CredentialVerification, ImageCollection, PullConfig};
 use fields::{ConfigFieldType, UNUSED, USED};
 pub use housekeeping::HousekeepingSettings;
 pub use server::{ServerConfig, ServerSettings};
@@ -27,6 +27,8 @@ use std::time::Duration;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
+/// Max processes of a pod unless configured. kubelet has no limit: any pod can end its node.
+const POD_PIDS: i64 = 4096;
 
 /// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +78,8 @@ pub struct KubeletSettings {
     pub register_node: Option<bool>,
     /// Max number of pods.
     pub max_pods: Option<i64>,
+    /// Max number of a pod's processes; not positive: no limit.
+    pub pod_pids_limit: Option<i64>,
     /// Interval at which the node status is computed.
     pub node_status_update_frequency: Option<Duration>,
     /// Interval at which an unchanged node status is written.
@@ -124,6 +128,10 @@ pub struct KubeletConfig {
     pub register_node: bool,
     /// Max number of pods.
     pub max_pods: u32,
+    /// Max number of a pod's processes.
+    pub pod_pids_limit: Option<u64>,
+    /// Whether it was configured, so that the kubelet must enforce it.
+    pub is_pids_limit_given: bool,
     /// Interval at which the node status is computed.
     pub node_status_update_frequency: Duration,
     /// Interval at which an unchanged node status is written.
@@ -136,6 +144,8 @@ pub struct KubeletConfig {
     pub log_rotation: LogRotation,
     /// When unused images are removed.
     pub image_collection: ImageCollection,
+    /// Images that pods may use only if they may pull them.
+    pub image_verification: CredentialVerification,
     /// When pods are evicted.
     pub eviction: EvictionPolicy,
     /// Where pods resolve names.
@@ -314,6 +324,7 @@ impl KubeletSettings {
             "registryPullQPS" => self.registry_pull_qps = number,
             "registerNode" => self.register_node = value.as_bool(),
             "maxPods" => self.max_pods = number.filter(|pods| *pods != 0),
+            "podPidsLimit" => self.pod_pids_limit = number,
             "nodeLeaseDurationSeconds" => {
                 self.node_lease_duration_seconds = number.filter(|seconds| *seconds != 0);
             }
@@ -351,6 +362,7 @@ impl KubeletSettings {
             registry_burst: self.registry_burst.or(below.registry_burst),
             register_node: self.register_node.or(below.register_node),
             max_pods: self.max_pods.or(below.max_pods),
+            pod_pids_limit: self.pod_pids_limit.or(below.pod_pids_limit),
             node_status_update_frequency: self
                 .node_status_update_frequency
                 .or(below.node_status_update_frequency),
@@ -419,17 +431,13 @@ impl KubeletSettings {
         let server = self.server.finish(&mut wrong);
         let log_rotation = self.housekeeping.log_rotation(&mut wrong);
         let image_collection = self.housekeeping.image_collection(&mut wrong);
+        let image_verification = self.housekeeping.image_verification(&mut wrong);
         for server in self.cluster_dns.iter().flatten() {
             if server.parse::<IpAddr>().is_err() {
                 wrong(format!("clusterDNS: {server:?} is not an IP address"));
             }
         }
-        let default = ClusterDns::default();
-        let dns = ClusterDns {
-            servers: self.cluster_dns.unwrap_or_default(),
-            domain: self.cluster_domain.unwrap_or(default.domain),
-            resolv_conf: self.resolv_conf.map_or(default.resolv_conf, PathBuf::from),
-        };
+        let dns = dns(self.cluster_dns, self.cluster_domain, self.resolv_conf);
         let eviction = self.housekeeping.eviction.finish(&mut wrong);
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
@@ -457,6 +465,8 @@ impl KubeletSettings {
             },
             register_node: self.register_node.unwrap_or(true),
             max_pods: number(max_pods),
+            pod_pids_limit: positive(self.pod_pids_limit.unwrap_or(POD_PIDS)),
+            is_pids_limit_given: self.pod_pids_limit.is_some(),
             node_status_update_frequency: self
                 .node_status_update_frequency
                 .unwrap_or(Duration::from_secs(10)),
@@ -467,8 +477,23 @@ impl KubeletSettings {
             server,
             log_rotation,
             image_collection,
+            image_verification,
             eviction,
             dns,
         })
+    }
+}
+
+/// `None`: no limit.
+fn positive(limit: i64) -> Option<u64> {
+    u64::try_from(limit).ok().filter(|limit| *limit > 0)
+}
+
+fn dns(servers: Option<Vec<String>>, domain: Option<String>, file: Option<String>) -> ClusterDns {
+    let default = ClusterDns::default();
+    ClusterDns {
+        servers: servers.unwrap_or_default(),
+        domain: domain.unwrap_or(default.domain),
+        resolv_conf: file.map_or(default.resolv_conf, PathBuf::from),
     }
 }

@@ -1,7 +1,8 @@
 //! Limits of a pod's own on the room that it takes: `sizeLimit` of its emptyDirs, and
 //! `limits.ephemeral-storage` of its containers. Who exceeds one is evicted, however much is left.
 
-use super::{MAX_FILES, RoomKeeper, disk_volumes, size};
+use super::sizes::size;
+use super::{RoomKeeper, disk_volumes};
 use crate::assemble::{self, empty_directory};
 use crate::background::in_background;
 use crate::names;
@@ -10,9 +11,105 @@ use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Volume};
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+/// Pods that are measured at a time.
+const COUNTERS: usize = 2;
+/// Longest wait of the eviction loop for measurements, which continue meanwhile.
+const COUNT_WAIT: Duration = Duration::from_secs(1);
+/// Pause after the measurement of a pod, in durations of the measurement.
+const REST: u32 = 10;
+
+/// Measurements of pods with limits, by UID. Each is a task of its own: one with millions of files
+/// delays neither others nor the loop.
+pub(super) struct RoomCounts {
+    by_pod: BTreeMap<String, RoomCount>,
+    counters: Arc<Semaphore>,
+}
+
+enum RoomCount {
+    Running(RunningCount),
+    Resting { until: Instant },
+}
+
+/// Stops when dropped.
+struct RunningCount {
+    task: JoinHandle<io::Result<(TakenRoom, Duration)>>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Drop for RunningCount {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.task.abort();
+    }
+}
+
+impl Default for RoomCounts {
+    fn default() -> Self {
+        Self { by_pod: BTreeMap::new(), counters: Arc::new(Semaphore::new(COUNTERS)) }
+    }
+}
+
+impl RoomCounts {
+    fn is_due(&self, uid: &str) -> bool {
+        match self.by_pod.get(uid) {
+            Some(RoomCount::Running(_)) => false,
+            Some(RoomCount::Resting { until }) => *until <= Instant::now(),
+            None => true,
+        }
+    }
+
+    fn begin(&mut self, pod: RoomOfPod) {
+        let (uid, counters) = (pod.pod.uid.clone(), Arc::clone(&self.counters));
+        let is_stopped = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&is_stopped);
+        let count = async move {
+            // Never closed.
+            let _counter = counters.acquire().await;
+            let count = move || {
+                let begun = std::time::Instant::now();
+                let taken = taken(pod, &mut || !stopped.load(Ordering::Relaxed));
+                Ok((taken, begun.elapsed()))
+            };
+            in_background(count).await
+        };
+        let task = tokio::spawn(count);
+        self.by_pod.insert(uid, RoomCount::Running(RunningCount { task, is_stopped }));
+    }
+
+    /// A measurement that is complete now or at `until`.
+    async fn counted(&mut self, uid: &str, until: Instant) -> Option<TakenRoom> {
+        let RoomCount::Running(running) = self.by_pod.get_mut(uid)? else { return None };
+        let counted = timeout_at(until, &mut running.task).await.ok()?;
+        let counted = counted.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (taken, time) = counted
+            .inspect_err(|error| tracing::warn!(uid, %error, "cannot measure a pod"))
+            .map_or((None, Duration::ZERO), |(taken, time)| (Some(taken), time));
+        let until = Instant::now() + time.saturating_mul(REST);
+        self.by_pod.insert(uid.to_owned(), RoomCount::Resting { until });
+        taken
+    }
+}
+
+/// A pod to measure.
+struct RoomOfPod {
+    pod: NodePod,
+    /// The kubelet's directory.
+    root: PathBuf,
+    /// The pod's logs.
+    logs: PathBuf,
+    /// Bytes of writable layers by container.
+    layers: BTreeMap<String, u64>,
+}
 
 /// What a pod takes, as far as a limit is on it; bytes.
 #[derive(Debug, Default)]
@@ -27,24 +124,29 @@ struct TakenRoom {
 
 impl RoomKeeper<'_> {
     /// Evicts pods that take more than they may.
-    pub(super) async fn evict_over_limits(&self) {
-        let pods: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
-        let limited: Vec<NodePod> = pods.into_iter().filter(is_limited).collect();
-        if limited.is_empty() {
-            return;
-        }
+    pub(super) async fn evict_over_limits(&mut self) {
+        let mut limited: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
+        limited.retain(is_limited);
+        let is_there = |uid: &str| limited.iter().any(|pod| pod.uid == uid);
+        self.counts.by_pod.retain(|uid, _| is_there(uid));
+        let due = limited.iter().filter(|pod| self.counts.is_due(&pod.uid));
+        let due: Vec<NodePod> = due.cloned().collect();
         // Without an answer of the runtime logs and volumes still count.
-        let layers = if limited.iter().any(has_limited_container) {
+        let mut layers = if due.iter().any(has_limited_container) {
             self.usage.consumption(false).await.unwrap_or_default()
         } else {
             BTreeMap::new()
         };
-        for pod in limited {
-            let (own, root) = (pod.clone(), self.node.paths.root.clone());
+        for pod in due {
+            let root = self.node.paths.root.clone();
             let logs = assemble::log_directory(&self.node.paths.logs, &pod);
-            let layers = layers.get(&pod.uid).cloned().unwrap_or_default();
-            let taken = in_background(move || Ok(taken(&own, &root, &logs, layers))).await;
-            if let Some(message) = exceeded(&pod, &taken.unwrap_or_default()) {
+            let layers = layers.remove(&pod.uid).unwrap_or_default();
+            self.counts.begin(RoomOfPod { pod, root, logs, layers });
+        }
+        let until = Instant::now() + COUNT_WAIT;
+        for pod in limited {
+            let taken = self.counts.counted(&pod.uid, until).await;
+            if let Some(message) = taken.and_then(|taken| exceeded(&pod, &taken)) {
                 self.end(&pod, message, 0);
             }
         }
@@ -75,21 +177,22 @@ fn is_limited(pod: &NodePod) -> bool {
 }
 
 /// Measures the disk usage; may take long.
-fn taken(pod: &NodePod, root: &Path, logs: &Path, layers: BTreeMap<String, u64>) -> TakenRoom {
-    let below = |folder: PathBuf| size(&folder, &mut { MAX_FILES });
-    let counts_all = has_limited_container(pod);
+fn taken(of: RoomOfPod, may_continue: &mut dyn FnMut() -> bool) -> TakenRoom {
+    let RoomOfPod { pod, root, logs, layers } = of;
+    let mut below = |folder: PathBuf| size(&folder, may_continue);
+    let counts_all = has_limited_container(&pod);
     let mut taken = TakenRoom::default();
     for volume in pod.spec.volumes.iter().flatten() {
         let Some(source) = &volume.empty_dir else { continue };
         if counts_all || volumes::limit(source).is_some() {
-            let used = below(empty_directory(root, &pod.uid, &volume.name));
+            let used = below(empty_directory(&root, &pod.uid, &volume.name));
             taken.volumes.insert(volume.name.clone(), used);
         }
     }
     if counts_all {
-        let hosts = fs::symlink_metadata(names::hosts_file(root, &pod.uid));
+        let hosts = fs::symlink_metadata(names::hosts_file(&root, &pod.uid));
         taken.hosts = hosts.map_or(0, |meta| meta.blocks().saturating_mul(512));
-        for container in containers(pod) {
+        for container in containers(&pod) {
             let layer = layers.get(&container.name).copied().unwrap_or(0);
             let used = layer.saturating_add(below(logs.join(&container.name)));
             taken.containers.insert(container.name.clone(), used);

@@ -6,6 +6,7 @@ mod limits;
 pub(crate) mod pressure;
 mod ranking;
 mod sandbox_image;
+mod sizes;
 pub(crate) mod threshold;
 
 use crate::assemble::{self, empty_directory};
@@ -13,21 +14,22 @@ use crate::background::in_background;
 use crate::ends::PodEnd;
 use crate::node::PodNode;
 use crate::pod::NodePod;
+use crate::status::EVICTED;
 use crate::usage::UsageCollector;
 use crate::volumes::is_in_memory;
 use ferrokube_cri::{CriError, ImageFsInfoRequest, ListContainersRequest};
 use ferrokube_images::{ImageCollection, ImageCollector};
 use figures::{NodeFigures, ResourceFigure};
 use k8s_openapi::api::core::v1::Volume;
+use limits::RoomCounts;
 use pressure::NodePressure;
 use ranking::PodConsumption;
 use sandbox_image::sandbox_images;
+use sizes::size;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 use threshold::{EvictionSignal, EvictionThreshold};
 use tokio::time::Instant;
 
@@ -38,7 +40,7 @@ const COLLECT: Duration = Duration::from_secs(60);
 /// Max time to wait for an evicted pod to terminate before measuring again.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 const END_POLL: Duration = Duration::from_millis(500);
-/// Max files of a pod that are counted.
+/// Max files of a pod that are counted; with more it is the first one to be evicted.
 const MAX_FILES: usize = 1_000_000;
 
 /// Measures, collects images and evicts pods until dropped.
@@ -52,6 +54,7 @@ pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
         collected: None,
         missed: BTreeMap::new(),
         since: vec![None; node.thresholds.thresholds.len()],
+        counts: RoomCounts::default(),
     };
     loop {
         keeper.look().await;
@@ -73,6 +76,8 @@ struct RoomKeeper<'a> {
     missed: BTreeMap<EvictionSignal, Instant>,
     /// Since when each threshold, in the order of the policy, is missed without a break.
     since: Vec<Option<Instant>>,
+    /// Pods with limits of their own.
+    counts: RoomCounts,
 }
 
 impl RoomKeeper<'_> {
@@ -239,8 +244,8 @@ impl RoomKeeper<'_> {
             return;
         }
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "evicting a pod");
-        self.node.warn(pod, "Evicted", message.clone());
-        self.node.ends.want(&pod.uid, PodEnd::Evicted { message, grace });
+        self.node.warn(pod, EVICTED, message.clone());
+        self.node.ends.want(&pod.uid, PodEnd::Failed { reason: EVICTED, message, grace });
     }
 
     async fn consumption(
@@ -267,9 +272,14 @@ impl RoomKeeper<'_> {
                 );
                 let size = move || {
                     let mut left = MAX_FILES;
-                    Ok(folders.iter().map(|folder| size(folder, &mut left)).sum())
+                    let mut may_continue = || {
+                        left = left.saturating_sub(1);
+                        left > 0
+                    };
+                    let sizes = folders.iter().map(|folder| size(folder, &mut may_continue));
+                    Ok(sizes.fold(0, u64::saturating_add))
                 };
-                let used: u64 = in_background(size).await.unwrap_or(0);
+                let used = in_background(size).await.unwrap_or(0);
                 all.entry(pod.uid.clone()).or_default().other = used;
             }
         }
@@ -281,29 +291,6 @@ impl RoomKeeper<'_> {
 fn disk_volumes(pod: &NodePod) -> impl Iterator<Item = &Volume> {
     let is_in_memory = |volume: &&Volume| volume.empty_dir.as_ref().is_some_and(is_in_memory);
     pod.spec.volumes.iter().flatten().filter(move |volume| !is_in_memory(volume))
-}
-
-/// Bytes below a directory, without following links.
-fn size(folder: &Path, left: &mut usize) -> u64 {
-    let mut bytes: u64 = 0;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir());
-        let entries: io::Result<fs::ReadDir> =
-            if is_folder { fs::read_dir(&folder) } else { continue };
-        for entry in entries.into_iter().flatten().flatten() {
-            if *left == 0 {
-                return bytes;
-            }
-            *left -= 1;
-            let Ok(meta) = entry.metadata() else { continue };
-            bytes = bytes.saturating_add(meta.blocks().saturating_mul(512));
-            if meta.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMet
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::path::Path;
+use std::{fs, io};
 use tokio::task::JoinHandle;
 
 /// Figures that a test sets. Images take room of a disk of 100 MiB.
@@ -203,7 +205,7 @@ async fn a_soft_threshold_evicts_after_its_grace_period_and_until_enough_is_recl
     let message = node.status("a").message.unwrap_or_default();
     assert!(message.contains("Threshold quantity: 500Mi"), "{message}");
     assert_eq!(
-        node.node.ends.get("a").map(|end| matches!(end, PodEnd::Evicted { grace: 7, .. })),
+        node.node.ends.get("a").map(|end| matches!(end, PodEnd::Failed { grace: 7, .. })),
         Some(true)
     );
     available(600);
@@ -244,8 +246,9 @@ async fn fault_58_a_pod_that_fills_its_volume_is_evicted_and_no_other() {
         made.spec.as_mut().unwrap().volumes = serde_json::from_value(volume).unwrap();
         made
     };
-    let node = ShortNode::new(vec![with_volume("full"), with_volume("small")]);
-    node.until(|node| node.runs("full") && node.runs("small")).await;
+    let pods = ["full", "small", "deep"].map(with_volume);
+    let node = ShortNode::new(pods.into());
+    node.until(|node| ["full", "small", "deep"].iter().all(|name| node.runs(name))).await;
     let write = |name: &str, kibibytes: usize| {
         let volume = empty_directory(&node.node.paths.root, name, "v");
         let mut file = fs::File::create(volume.join("data")).unwrap();
@@ -258,9 +261,106 @@ async fn fault_58_a_pod_that_fills_its_volume_is_evicted_and_no_other() {
     node.until(|node| node.is_evicted("full")).await;
     let message = node.status("full").message.unwrap_or_default();
     assert_eq!(message, "Usage of EmptyDir volume \"v\" exceeds the limit \"64Ki\". ");
+    // Deeper than is counted: no way around a limit.
+    let deep = empty_directory(&node.node.paths.root, "deep", "v").join("d/".repeat(200));
+    fs::create_dir_all(deep).unwrap();
+    node.until(|node| node.is_evicted("deep")).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(node.runs("small") && !node.runs("full"));
     assert!(!node.node.pressure.lock().disk, "the node has room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_past_its_active_deadline_ends_as_failed() {
+    let started_long_ago = |name: &str, deadline: Option<i64>| {
+        let mut made = pod(name, None);
+        made.spec.as_mut().unwrap().active_deadline_seconds = deadline;
+        let status = json!({"startTime": "2020-01-01T00:00:00Z"});
+        made.status = serde_json::from_value(status).unwrap();
+        made
+    };
+    let mut fresh = started_long_ago("fresh", Some(1000));
+    fresh.status = None;
+    let node = ShortNode::new(vec![fresh.clone(), started_long_ago("old", None)]);
+    node.until(|node| node.runs("fresh") && node.runs("old")).await;
+    let shorter = started_long_ago("old", Some(5));
+    node.pods.set([fresh.clone(), shorter.clone(), started_long_ago("late", Some(5))]);
+    let is_over = |node: &ShortNode, name: &str| {
+        let status = node.status(name);
+        let phase = (status.phase.as_deref(), status.reason.as_deref());
+        phase == (Some("Failed"), Some("DeadlineExceeded"))
+    };
+    node.until(|node| is_over(node, "old") && is_over(node, "late")).await;
+    let status = node.status("old");
+    let message = "Pod was active on the node longer than the specified deadline";
+    assert_eq!(status.message.as_deref(), Some(message));
+    assert_eq!(status.start_time.unwrap().0.to_string(), "2020-01-01T00:00:00Z");
+    assert!(status.conditions.unwrap().iter().all(|it| it.type_ != "DisruptionTarget"));
+    node.until(|node| !node.runs("old")).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(node.runs("fresh") && !node.runs("old") && !node.runs("late"));
+    let events = node.events.0.lock().clone();
+    let said = events.iter().filter(|(_, reason)| *reason == "DeadlineExceeded");
+    assert_eq!(said.count(), 2, "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_pod_reaches_its_volumes_and_its_containers() {
+    let with = |label: &str, image: &str| {
+        let mut made = pod("a", None);
+        made.metadata.labels = Some(BTreeMap::from([("l".to_owned(), label.to_owned())]));
+        let spec = made.spec.as_mut().unwrap();
+        spec.containers[0].image = Some(image.to_owned());
+        let volume = json!([{"name": "v", "downwardAPI": {"items":
+            [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]);
+        spec.volumes = serde_json::from_value(volume).unwrap();
+        made
+    };
+    let node = ShortNode::new(vec![with("1", "r.io/a:v1")]);
+    node.until(|node| node.runs("a")).await;
+    let folder = assemble::pod_directory(&node.node.paths.root, "a");
+    let file = folder.join("volumes/kubernetes.io~downward-api/v/labels");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "l=\"1\"");
+    let first = node.runtime.running("a").remove(0).report.id;
+    let begun = Instant::now();
+    node.pods.set([with("2", "r.io/a:v1")]);
+    node.until(|_| fs::read_to_string(&file).is_ok_and(|text| text == "l=\"2\"")).await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "at once, not with the next look");
+    assert_eq!(node.runtime.running("a")[0].report.id, first);
+
+    node.pods.set([with("2", "r.io/a:v2")]);
+    let image = |node: &ShortNode| {
+        let running = node.runtime.running("a").pop()?;
+        Some(running.config.image?.user_specified_image)
+    };
+    node.until(|node| image(node).as_deref() == Some("r.io/a:v2")).await;
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+    assert_eq!(node.runtime.running("a")[0].config.metadata.as_ref().unwrap().attempt, 1);
+    assert!(node.events.0.lock().contains(&("a".to_owned(), "Killing")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ephemeral_container_joins_a_pod_that_runs_once() {
+    let plain = pod("a", None);
+    let node = ShortNode::new(vec![plain.clone()]);
+    node.until(|node| node.runs("a")).await;
+    let first = node.runtime.running("a").remove(0).report.id;
+    let mut debugged = plain;
+    let added = json!([{"name": "look", "image": "r.io/look:v1", "targetContainerName": "a"}]);
+    debugged.spec.as_mut().unwrap().ephemeral_containers = serde_json::from_value(added).unwrap();
+    node.pods.set([debugged]);
+    node.until(|node| node.runs("look")).await;
+    let look = node.runtime.running("look").remove(0);
+    let linux = look.config.linux.unwrap_or_default();
+    let options = linux.security_context.and_then(|it| it.namespace_options).unwrap();
+    assert_eq!((options.pid, &options.target_id), (3, &first), "it sees its target's processes");
+    let state = |node: &ShortNode| node.status("a").ephemeral_container_statuses?.remove(0).state;
+    node.until(|node| state(node).is_some_and(|state| state.running.is_some())).await;
+    node.runtime.exit(&look.report.id, 1);
+    node.until(|node| state(node).is_some_and(|state| state.terminated.is_some())).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(!node.runs("look") && node.runtime.running("a")[0].report.id == first);
+    assert_eq!(node.status("a").phase.as_deref(), Some("Running"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ const MAX_SECRETS: usize = 64;
 pub(crate) struct ImageCredentials {
     /// In the order in which to try them; empty: anonymous.
     pub(crate) credentials: Vec<RegistryAuth>,
+    /// How many of them are the pod's, in front. Plug-ins have those of the node.
+    pub(crate) own: usize,
     /// Names of secrets that could not be used.
     pub(crate) unusable: Vec<String>,
 }
@@ -48,6 +50,7 @@ pub(crate) async fn credentials(
         }
     }
     let mut credentials = keyring.lookup(image);
+    let own = credentials.len();
     // Those of the pod come first.
     let mut provided = Keyring::default();
     providers.add(&mut provided, image).await;
@@ -56,7 +59,7 @@ pub(crate) async fn credentials(
             credentials.push(auth);
         }
     }
-    ImageCredentials { credentials, unusable }
+    ImageCredentials { credentials, own, unusable }
 }
 
 /// Names of the pod's secrets, or of its service account's if it names none, as kube-apiserver's
@@ -177,8 +180,9 @@ mod tests {
         );
         let mut pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
         pod.is_static = false;
-        let ImageCredentials { credentials, unusable } =
+        let ImageCredentials { credentials, own, unusable } =
             credentials(&RegistryObjects, &CredentialProviders::default(), &pod, image).await;
+        assert_eq!(own, credentials.len(), "no plug-in has any");
         (credentials.into_iter().map(|auth| auth.username).collect(), unusable)
     }
 

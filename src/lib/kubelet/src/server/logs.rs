@@ -129,8 +129,9 @@ impl KubeletHandler {
         let pod =
             pod.ok_or_else(|| ServerFailure::NotFound(format!("pod {name:?} does not exist\n")))?;
         let spec = pod.spec.unwrap_or_default();
-        let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
-        if !all.any(|one| one.name == container) {
+        let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let ephemeral = spec.ephemeral_containers.iter().flatten().map(|one| &one.name);
+        if !all.map(|one| &one.name).chain(ephemeral).any(|name| name == container) {
             let why = format!("container {container:?} not found in pod {name:?}\n");
             return Err(ServerFailure::NotFound(why));
         }

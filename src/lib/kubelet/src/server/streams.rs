@@ -128,9 +128,7 @@ impl KubeletHandler {
             }
             StreamKind::Attach { container, streams } => {
                 let report = self.served.running(pod, container).await?;
-                let spec = pod.spec.iter().flat_map(|spec| &spec.containers);
-                let spec = spec.clone().find(|one| one.name == *container);
-                let tty = spec.is_some_and(|container| container.tty == Some(true));
+                let tty = has_terminal(pod, container);
                 let WantedStreams { stdin, stdout, stderr, .. } = *streams;
                 let (container_id, stderr) = (report.id, stderr && !tty);
                 let attach = AttachRequest { container_id, stdin, tty, stdout, stderr };
@@ -169,4 +167,13 @@ async fn connect(url: &str) -> Result<(Uri, TcpStream), ServerFailure> {
     let socket = socket.ok_or_else(|| failed("the runtime's streaming server is not reachable"))?;
     let _ = socket.set_nodelay(true);
     Ok((uri, socket))
+}
+
+/// Whether a container was created with a terminal.
+fn has_terminal(pod: &Pod, container: &str) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let inits = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let all = inits.map(|one| (&one.name, one.tty));
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|one| (&one.name, one.tty));
+    all.chain(ephemeral).any(|(name, tty)| name == container && tty == Some(true))
 }

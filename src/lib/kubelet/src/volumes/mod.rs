@@ -133,7 +133,10 @@ fn is_read_only(volume: &Volume) -> bool {
 /// Whether any volume of the pod can change while it runs.
 pub(crate) fn has_updates(pod: &NodePod) -> bool {
     pod.spec.volumes.iter().flatten().any(|volume| {
-        volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some()
+        volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.downward_api.is_some()
+            || volume.projected.is_some()
     })
 }
 

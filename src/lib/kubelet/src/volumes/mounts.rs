@@ -7,7 +7,7 @@ use crate::background::in_background;
 use crate::environment::{ContainerEnvironment, expand};
 use crate::node::PodNode;
 use crate::pod::NodePod;
-use ferrokube_cri::ContainerMount;
+use ferrokube_cri::{ContainerMount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,6 +48,11 @@ pub(crate) async fn mounts(
             container_path: mount.mount_path.clone(),
             host_path: host_path.display().to_string(),
             readonly: is_read_only(volume) || mount.read_only.unwrap_or(false),
+            propagation: match mount.mount_propagation.as_deref() {
+                Some("HostToContainer") => MountPropagation::HostToContainer,
+                Some("Bidirectional") => MountPropagation::Bidirectional,
+                _ => MountPropagation::Private,
+            } as i32,
             ..ContainerMount::default()
         });
     }

@@ -1,5 +1,6 @@
 //! The KubeletConfiguration file: I01, D7, D8, D9.
 
+use ferrokube_images::CredentialVerification;
 use ferrokube_kubelet::{KubeletConfig, KubeletConfigFile, KubeletSettings};
 use std::time::Duration;
 
@@ -76,6 +77,35 @@ fn defaults_are_kubelets_and_flags_are_over_the_file() {
     let flags = KubeletSettings { max_parallel_image_pulling: Some(7), ..Default::default() };
     let config = flags.over(below.settings).finish().unwrap();
     assert_eq!(config.pulls.max_parallel, Some(7));
+}
+
+#[test]
+fn processes_of_a_pod_are_limited_unless_configured_otherwise() {
+    let limit = |fields: &str| config(fields).unwrap();
+    let given = |fields: &str| (limit(fields).pod_pids_limit, limit(fields).is_pids_limit_given);
+    assert_eq!(given(""), (Some(4096), false));
+    assert_eq!(given("podPidsLimit: 100"), (Some(100), true));
+    for none in ["podPidsLimit: -1", "podPidsLimit: 0"] {
+        assert_eq!(given(none), (None, true), "{none}");
+    }
+}
+
+#[test]
+fn images_whose_credentials_are_verified_are_named_by_a_policy() {
+    let policy = |fields: &str| config(fields).map(|config| config.image_verification);
+    let field = "imagePullCredentialsVerificationPolicy";
+    assert_eq!(policy(""), Ok(CredentialVerification::PulledImages));
+    assert_eq!(policy(&format!("{field}: AlwaysVerify")), Ok(CredentialVerification::Always));
+    let list = "preloadedImagesVerificationAllowlist: [r.io/a]";
+    let listed = policy(&format!("{field}: NeverVerifyAllowlistedImages\n{list}"));
+    assert_eq!(listed, Ok(CredentialVerification::AllBut(vec!["r.io/a".to_owned()])));
+    for (fields, words) in [
+        (list.to_owned(), "is not \"NeverVerifyAllowlistedImages\""),
+        (format!("{field}: Sometimes"), "option \"Sometimes\" specified for"),
+    ] {
+        let why = policy(&fields).unwrap_err();
+        assert!(why.contains(words), "{why}");
+    }
 }
 
 #[test]

@@ -167,6 +167,16 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
          spec.containers[0].volumeDevices, spec.containers[0].lifecycle.stopSignal, \
          spec.containers[0].livenessProbe.other, spec.containers[0].env[0].valueFrom.fileKeyRef"
     );
+    assert_eq!(
+        why("{os: {name: windows}, hostIPC: true, securityContext: {supplementalGroupsPolicy: \
+             Strict, sysctls: [{name: net.ipv4.tcp_syncookies}, {name: kernel.msgmax}, {name: \
+             kernel.shm_rmid_forced}]}, containers: [{name: a, image: i, securityContext: \
+             {procMount: Unmasked}, volumeMounts: [{name: v, recursiveReadOnly: Enabled}]}]}"),
+        "not implemented: spec.os.name, spec.securityContext.supplementalGroupsPolicy, \
+         spec.securityContext.sysctls[1].name, spec.securityContext.sysctls[2].name, \
+         spec.containers[0].securityContext.procMount, \
+         spec.containers[0].volumeMounts[0].recursiveReadOnly"
+    );
     assert_eq!(why("{containers: []}"), "spec.containers: Required value");
     let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";
     assert_eq!(why(missing), "volumeMounts.name: Not found: \"v\"");
