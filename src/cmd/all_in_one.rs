@@ -31,7 +31,7 @@ pub(crate) struct AllInOneFlags {
     node: NodeFlags,
 }
 
-/// What runs next to the API server.
+/// Components next to the API server.
 struct Companions<'a> {
     controllers: Controllers<'a>,
     node: Option<NodeSetup>,

@@ -75,7 +75,7 @@ enum CertsCommand {
 
 #[derive(Debug, Args)]
 struct KubeconfigFlags {
-    /// Whose it is
+    /// Component that presents it
     #[arg(value_enum, value_name = "COMPONENT", required_unless_present = "user")]
     component: Option<Component>,
     /// Name of the node of a kubelet

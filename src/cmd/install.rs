@@ -41,7 +41,7 @@ pub(crate) fn run(flags: InstallFlags) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do after an installation.
+/// The commands that follow an installation.
 fn next(layout: &Installation) -> String {
     let prefix = layout.prefix.display();
     if layout.root != Path::new("/") {

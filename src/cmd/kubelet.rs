@@ -296,7 +296,7 @@ async fn work(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a kubelet is made of, besides its API server.
+/// Inputs of a kubelet, without its API server.
 #[derive(Clone, Debug)]
 pub(super) struct KubeletSetup {
     pub(super) config: KubeletConfig,

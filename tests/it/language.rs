@@ -182,19 +182,24 @@ fn no_rename_has_changed_prose() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Doc comments that begin in the middle of a sentence, as `line number: comment`. Texts of flags
-/// end without a full stop.
-fn fragments(text: &str) -> Vec<String> {
+/// Beginnings in the middle of a sentence.
+const FRAGMENTS: &[&str] = &["Of ", "Its "];
+/// Clauses in place of a noun, in shipped code.
+const CLAUSES: &[&str] = &["What ", "Who ", "Whose "];
+
+/// Doc comments that begin like this, as `line number: comment`. Texts of flags end without a full
+/// stop.
+fn beginning_with(text: &str, starts: &[&str]) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let is_first = |at: usize| at == 0 || !lines[at - 1].starts_with("///");
+    let doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
+    let is_first = |at: usize| doc(lines[at]) && (at == 0 || !doc(lines[at - 1]));
     let is_sentence = |at: usize| {
-        let docs = lines[at..].iter().take_while(|line| line.starts_with("///"));
+        let docs = lines[at..].iter().take_while(|line| doc(line));
         docs.last().is_some_and(|last| last.ends_with('.'))
     };
-    let is_fragment =
-        |line: &str| ["/// Of ", "/// Its "].iter().any(|start| line.starts_with(start));
+    let begins = |line: &str| starts.iter().any(|start| prose(line).starts_with(start));
     (0..lines.len())
-        .filter(|at| is_first(*at) && is_fragment(lines[*at]) && is_sentence(*at))
+        .filter(|at| is_first(*at) && begins(lines[*at]) && is_sentence(*at))
         .map(|at| format!("{}: {}", at + 1, lines[at]))
         .collect()
 }
@@ -205,10 +210,15 @@ fn comments_name_their_subject() {
         .iter()
         .filter(|file| file.name.ends_with(".rs"))
         .flat_map(|file| {
-            fragments(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))
+            let mut found = beginning_with(&file.text, FRAGMENTS);
+            if is_shipped(&file) {
+                let shipped = file.text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+                found.extend(beginning_with(shipped, CLAUSES));
+            }
+            found.into_iter().map(|found| format!("{}:{found}", file.name)).collect::<Vec<_>>()
         })
         .collect();
-    assert!(found.is_empty(), "say of what: {found:#?}");
+    assert!(found.is_empty(), "name the subject: {found:#?}");
 }
 
 /// Words that add nothing to a name.
@@ -359,8 +369,11 @@ fn the_checks_find_violations_only() {
         echoes("/// Group\n#[arg(long)]\ngroup: String,\n/// Max 5 pods.\npods: u8").len(),
         0
     );
-    assert_eq!(fragments("/// Of its JSON.\nfn len(&self) -> usize {").len(), 1);
-    assert_eq!(fragments("/// Bytes\n/// Of its JSON.\nfn len(&self) -> usize {").len(), 0);
+    let fragments = |text: &str| beginning_with(text, FRAGMENTS).len();
+    assert_eq!(fragments("/// Of its JSON.\nfn len(&self) -> usize {"), 1);
+    assert_eq!(fragments("/// Bytes\n/// Of its JSON.\nfn len(&self) -> usize {"), 0);
+    assert_eq!(beginning_with("//! What runs.\n", CLAUSES).len(), 1);
+    assert_eq!(beginning_with("    /// Whose it is\n    component: u8,", CLAUSES).len(), 0);
     let renamed = "/// HeldSnapshot snapshots.\nconst MAX: u8 = 1;\nstruct HeldSnapshot;";
     assert_eq!(misplaced_types(renamed).len(), 1);
     assert_eq!(misplaced_types(&renamed.replace("HeldSnapshot s", "Held s")).len(), 0);

@@ -154,7 +154,7 @@ pub fn report_uses_in(
     FeatureReports { run: Box::pin(reporter.run(client, namespace)), is_answered }
 }
 
-/// What reports need.
+/// Inputs of the reports.
 struct Reporter {
     gates: Gates,
     central: CentralGates,

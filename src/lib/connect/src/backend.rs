@@ -27,7 +27,7 @@ pub type LocateFuture<'a> =
 /// A request of which [`ConnectResource`] says where it goes.
 #[derive(Clone, Copy)]
 pub struct LocateCall<'a> {
-    /// What is stored.
+    /// For reads of stored objects.
     pub registry: &'a Registry,
     /// Context of the caller.
     pub context: &'a RequestContext,

@@ -1,6 +1,6 @@
-//! What a request does, parsed once from method, path and query. Authorization, impersonation, flow
-//! control, audit, metrics, spans, dispatch and the registry's target all use this value, so that
-//! exactly the authorized action runs.
+//! The action of a request, parsed once from method, path and query. Authorization, impersonation,
+//! flow control, audit, metrics, spans, dispatch and the registry's target all use this value, so
+//! that exactly the authorized action runs.
 //!
 //! 1. Only [`Action::parse`] makes one; it is immutable.
 //! 2. The path is decoded once and then split, so that an escaped slash is a slash everywhere

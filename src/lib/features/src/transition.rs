@@ -122,7 +122,7 @@ pub struct ServerReport {
     pub has_observed: bool,
 }
 
-/// What a server knows, apart from the record.
+/// Facts of a server, apart from the record.
 #[derive(Clone, Debug)]
 pub struct TransitionView<'a> {
     /// Value that the feature should have.

@@ -19,7 +19,7 @@ pub(crate) struct PullList {
     entries: Mutex<ListEntries>,
 }
 
-/// What a feature gate makes of a limit.
+/// A limit that depends on a feature gate.
 pub(crate) struct GatedLimit {
     /// Value of the gate, as it changes.
     pub(crate) gate: Arc<AtomicBool>,

@@ -237,7 +237,7 @@ pub enum BundleError {
     NoSchema {
         /// Name of the bundle.
         bundle: &'static str,
-        /// Whose row refers to the definition.
+        /// The kind with the row that refers to the definition.
         kind: &'static str,
         /// As in the first column of the table.
         definition: String,

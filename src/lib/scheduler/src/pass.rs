@@ -22,7 +22,7 @@ const OWN_NAME: &str = "default-scheduler";
 const BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// What one pass hands to the next.
+/// State that one pass leaves to the next.
 pub(crate) struct SchedulingPass {
     client: Client,
     node: String,

@@ -1,4 +1,4 @@
-//! What users see of a decision: the pod's condition, and events. Words are kube-scheduler's.
+//! Reports of a decision: the pod's condition, and events. Messages are kube-scheduler's.
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,4 +1,4 @@
-//! What pods ask of a node, and what a node has, by name of the resource.
+//! Requests of pods, and amounts of a node, by name of the resource.
 
 use ferrokube_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
@@ -41,7 +41,7 @@ fn of_container(container: &Container) -> Amounts {
     requests(container.resources.as_ref())
 }
 
-/// What the pod needs at most at any time: its containers and sidecars, or an init container with
+/// The pod's peak requests: its containers and sidecars, or an init container with
 /// the sidecars before it; and its overhead. Requests of the pod itself replace those of containers.
 pub(crate) fn of_pod(spec: &PodSpec) -> Amounts {
     let mut sidecars = Amounts::new();

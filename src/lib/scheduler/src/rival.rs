@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// Duration of a lease that does not say it; kube-scheduler's.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// What was seen of the lease. Its holder counts as alive for the lease's duration after each
+/// Last state of the lease. Its holder counts as alive for the lease's duration after each
 /// change that is seen, whatever its clock says.
 #[derive(Default)]
 pub(crate) struct RivalScheduler {

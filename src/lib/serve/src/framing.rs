@@ -17,7 +17,7 @@ pub(crate) struct RequestFraming {
     line_bytes: usize,
 }
 
-/// What the next byte is part of.
+/// Part of a message that contains the next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextByte {
     /// A head, of a request with this body.

@@ -244,8 +244,8 @@ impl Store {
         Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: Some(remote) })))
     }
 
-    /// What a read waits for that must see every acknowledged write; `None` if the published state
-    /// always does, as with local engines.
+    /// Resolves once the published state contains every acknowledged write; `None` if it always
+    /// does, as with local engines.
     pub fn barrier(&self) -> Option<BoxFuture<'static, Result<(), Unavailable>>> {
         self.0.remote.as_ref().map(|remote| remote.barrier())
     }

@@ -89,7 +89,7 @@ impl Write {
 pub struct Txn {
     /// All must hold.
     pub guards: Vec<Guard>,
-    /// What to write.
+    /// Puts and deletes.
     pub writes: Vec<Write>,
 }
 

@@ -1,4 +1,4 @@
-//! What the rows of `defaults.tsv` and `rules.tsv` mean for a type and all that it contains: built
+//! The rows of `defaults.tsv` and `rules.tsv`, resolved for a type and all that it contains: built
 //! per type at first use, without the types below which there are no rows.
 //!
 //! Rows belong to types, as in kube-apiserver: what a row says of a container holds in pods and
@@ -70,7 +70,7 @@ struct DefaultRow {
     when: Conditions,
     field: Vec<&'static str>,
     value: Value,
-    /// What it adds to the encoded object, at least.
+    /// Min bytes that it adds to the encoded object.
     bytes: usize,
 }
 

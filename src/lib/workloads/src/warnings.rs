@@ -66,7 +66,7 @@ impl Warnings {
     }
 }
 
-/// What a row warns of.
+/// Appends the warnings of a row.
 pub(crate) type WarnFn = fn(Option<&Value>, FieldPath<'_>, &str, &mut Warnings);
 
 pub(crate) fn function(word: &str) -> Option<WarnFn> {

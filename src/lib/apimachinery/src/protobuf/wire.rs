@@ -29,7 +29,7 @@ impl WireValue<'_> {
         ProtobufError::Malformed(format!("proto: wrong wireType = {wire_type} for field {field}"))
     }
 
-    /// What an unknown field is checked for.
+    /// Checks an unknown field.
     pub(super) fn skip(self) -> Result<(), ProtobufError> {
         match self {
             Self::Other(wire_type) => {

@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often an idle log checks the ages of its files.
 const TIDY_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What to do while events cannot be written.
+/// Treatment of writes while events cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// Refuse API writes.
@@ -44,7 +44,7 @@ pub struct AuditConfig {
     pub policy: AuditPolicy,
     /// Conditions for a new file.
     pub rotation: Rotation,
-    /// What to do while events cannot be written.
+    /// Treatment of writes while events cannot be written.
     pub on_failure: OnFailure,
     /// Bytes of queued events; beyond it `on_failure` applies.
     pub queue_bytes: usize,
@@ -229,7 +229,7 @@ impl AuditLog {
         })
     }
 
-    /// What to record of a request; the same plan serves all its stages.
+    /// Decides what a request's events contain; one plan serves all its stages.
     pub fn plan(&self, subject: &AuditRequest<'_>) -> AuditPlan {
         self.shared.policy.plan(subject)
     }

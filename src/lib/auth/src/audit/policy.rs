@@ -169,8 +169,8 @@ impl AuditPolicy {
         }
     }
 
-    /// What to record of a request. Objects with credentials are recorded at level Metadata at
-    /// most, whatever the rules say.
+    /// Decides what a request's events contain. Objects with credentials are recorded at level
+    /// Metadata at most, whatever the rules say.
     pub fn plan(&self, subject: &AuditRequest<'_>) -> AuditPlan {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
             return AuditPlan {

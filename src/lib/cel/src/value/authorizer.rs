@@ -14,7 +14,7 @@ pub trait Authorize: std::fmt::Debug + Send + Sync {
     fn decide(&self, subject: &CheckedSubject, right: &Right) -> CheckDecision;
 }
 
-/// Whose rights an expression checks.
+/// Subject of a check of rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckedSubject {
     /// The user of the request.

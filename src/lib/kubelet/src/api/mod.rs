@@ -1,4 +1,4 @@
-//! What the kubelet watches in the API and writes to it. HTTP only, through `client`.
+//! The kubelet's watches and writes at the API server. HTTP only, through `client`.
 
 mod events;
 mod facts;

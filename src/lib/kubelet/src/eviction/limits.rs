@@ -111,7 +111,7 @@ struct RoomOfPod {
     layers: BTreeMap<String, u64>,
 }
 
-/// What a pod takes, as far as a limit is on it; bytes.
+/// Bytes used by a pod, where they are limited.
 #[derive(Debug, Default)]
 struct TakenRoom {
     /// Keyed by the volume's name in the pod.

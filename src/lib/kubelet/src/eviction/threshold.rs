@@ -57,7 +57,7 @@ pub struct EvictionThreshold {
     least: LeastAmount,
     /// How long it is missed before pods are evicted; `None`: a hard one, which evicts at once.
     pub(crate) grace: Option<Duration>,
-    /// What must be left above it until it counts as met again.
+    /// Amount above it from which the signal recovers.
     reclaim: Option<LeastAmount>,
 }
 

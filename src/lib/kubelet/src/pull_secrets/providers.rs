@@ -55,7 +55,7 @@ pub enum CredentialProviderError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -275,7 +275,7 @@ impl CredentialProvider {
         Ok(auths)
     }
 
-    /// What is remembered under one of these keys.
+    /// Cached credentials under the first of these keys that has some.
     fn cached(&self, keys: &[&str]) -> Option<BTreeMap<String, ProvidedAuth>> {
         let mut cache = self.cache.lock();
         let now = Instant::now();

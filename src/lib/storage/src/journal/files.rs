@@ -264,7 +264,7 @@ fn open_all(journal_dir: &JournalDir) -> Result<Option<Vec<JournalFile>>, OpenEr
     Ok(Some(whole))
 }
 
-/// What was surely acknowledged; nothing without a manifest, as in format 1.
+/// Writes that were certainly acknowledged; none without a manifest, as in format 1.
 fn acknowledged(journal_dir: &JournalDir, names: &[String]) -> Result<Acknowledged, OpenError> {
     let path = journal_dir.manifest_path();
     let is_there = names.iter().any(|name| journal_dir.path(name) == path);

@@ -184,7 +184,7 @@ pub(super) fn read_state(
     Ok((Revision(reader.next - 1), reader.chain))
 }
 
-/// What an earlier process recorded as acknowledged; format 1 had no manifest.
+/// The manifest, and the writes that it records as acknowledged; format 1 had none.
 fn open_manifest(
     journal_dir: &JournalDir,
     names: &[String],

@@ -131,7 +131,7 @@ enum ProposalAttempt {
     Failed(String),
 }
 
-/// What the history says of attempts whose replies were lost.
+/// Outcome of attempts whose replies were lost, by the history.
 enum Fate {
     Applied(Revision),
     NotApplied,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Consecutive failed probes that make an outage. A single one may be late on a busy machine.
 const MAX_FAILED: u32 = 2;
 
-/// What is known of the way to the engine.
+/// Whether the engine responds, and why not.
 #[derive(Default)]
 pub(super) struct Reach(Mutex<ReachState>);
 

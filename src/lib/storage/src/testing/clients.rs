@@ -27,7 +27,7 @@ pub struct ClientLoad {
 /// Clients and watches at work.
 pub struct RunningClients {
     stores: Vec<Store>,
-    /// What they did.
+    /// Their operations.
     pub recorder: ClientRecorder,
     is_over: Arc<AtomicBool>,
     clients: JoinSet<()>,

@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Violations that are listed.
 const MAX_LISTED: usize = 20;
 
-/// What is stored under a key: the revision and the text; `None`: nothing.
+/// Value of a key: the revision and the text; `None`: absent.
 pub type SeenValue = Option<(Revision, String)>;
 
 /// An event, as a watch gave it or as the history has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JudgedEvent {
-    /// What changed.
+    /// Key of the changed value.
     pub key: Key,
     /// At which it changed.
     pub revision: Revision,
@@ -109,7 +109,7 @@ pub struct WatchRecord {
     pub events: Vec<JudgedEvent>,
 }
 
-/// What all clients did and saw; clones share it.
+/// Operations and observations of all clients; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ClientRecorder(Arc<Mutex<ClientRecord>>);
 
@@ -166,7 +166,7 @@ impl ClientRecorder {
         ]
     }
 
-    /// What contradicts the history, which is complete. Empty: nothing.
+    /// Contradictions to the history, which is complete.
     pub fn violations(&self, history: &[JudgedEvent]) -> Vec<String> {
         let record = self.0.lock();
         let mut judge = Judge::new(history);

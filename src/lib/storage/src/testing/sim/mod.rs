@@ -165,7 +165,7 @@ enum CallKind {
     TxnEvent,
 }
 
-/// What a call does instead of its work.
+/// Replacement of a call's work.
 enum Injected {
     Nothing,
     Half(Error),
@@ -446,7 +446,7 @@ fn survive<'a>(
 }
 
 impl SimState {
-    /// What survives the process.
+    /// The files without what the process had open.
     fn outlived(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),

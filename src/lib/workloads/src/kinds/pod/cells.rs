@@ -8,7 +8,7 @@ use ferrokube_resource::print::{Completion, since};
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-/// What the cells of a pod show.
+/// Values of a pod's cells.
 struct PodSummary<'a> {
     ready: usize,
     total: usize,
