@@ -384,7 +384,7 @@ impl KubeletSetup {
     }
 }
 
-/// Who may use which image, from the last run.
+/// Access to pulled images, from the last run.
 fn image_access(root: &Path, config: &KubeletConfig) -> anyhow::Result<ImageAccess> {
     let file = root.join("pulled-images.json");
     let shown = file.display().to_string();

@@ -35,7 +35,7 @@ pub enum CredentialVerification {
     Always,
 }
 
-/// What is known of pulled images, and where it is kept.
+/// Records of pulled images, and the directory that keeps them.
 pub struct ImageAccess {
     verification: CredentialVerification,
     file: PathBuf,

@@ -94,7 +94,7 @@ pub(crate) struct Flights {
     pub(crate) is_offered: AtomicBool,
     /// Whether the limit holds; `None`: always.
     pub(crate) gate: Option<Arc<AtomicBool>>,
-    /// Who may use present images; `None`: any pod.
+    /// Access to present images; `None`: any pod may use them.
     pub(crate) access: Option<Arc<ImageAccess>>,
     list: Option<Arc<PullList>>,
     bucket: Option<PullBucket>,
