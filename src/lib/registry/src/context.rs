@@ -2,6 +2,7 @@
 //! storage keys derive from the same values.
 
 use crate::catalog::Served;
+use crate::warnings::RequestWarnings;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_storage::Need;
@@ -36,8 +37,7 @@ pub struct RequestContext {
     pub user_agent: String,
     /// Wall clock, read once per request.
     pub now: SystemTime,
-    /// In order; bounded by [`Self::warn`].
-    warnings: Mutex<Vec<String>>,
+    warnings: Mutex<RequestWarnings>,
     /// Annotations of the audit event.
     audit: Mutex<BTreeMap<String, String>>,
     /// Those with contents of objects.
@@ -84,18 +84,15 @@ impl RequestContext {
         self.is_own
     }
 
-    /// Adds a warning for the client. Duplicates and warnings beyond 50 are dropped.
+    /// Adds a warning for the client. Duplicates, and what exceeds 4,096 characters in all, are
+    /// dropped.
     pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut warnings = self.warnings.lock();
-        if warnings.len() < 50 && !warnings.contains(&text) {
-            warnings.push(text);
-        }
+        self.warnings.lock().add(text.into());
     }
 
     /// For the response's `Warning` headers; none are left.
     pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock())
+        self.warnings.lock().take()
     }
 
     /// Records the initial trace id of the written object. In a collection the first object counts.

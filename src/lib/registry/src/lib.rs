@@ -28,6 +28,7 @@ mod options;
 pub mod pipeline;
 pub mod read;
 mod stored;
+mod warnings;
 
 pub use admission::{
     Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps, WriteContext,

@@ -9,9 +9,8 @@ use ferrokube_apimachinery::name::qualified_name;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_registry::RequestContext;
 
-/// Max bytes of the warnings of one response; beyond it, each is cut to [`WARNING_CHARACTERS`].
-const WARNINGS_BYTES: usize = 4096;
-const WARNING_CHARACTERS: usize = 256;
+/// Max warnings of an answer. Together with all others of the request they are bounded once more.
+const WARNINGS: usize = 256;
 /// Max audit annotations of an answer, and bytes of one's value.
 const ANNOTATIONS: usize = 32;
 const ANNOTATION_BYTES: usize = 10 * 1024;
@@ -78,7 +77,7 @@ pub(super) fn read(
         patch,
         patch_type,
         result: response.get(&["status"]).filter(|status| status.is_object()).cloned(),
-        warnings: bounded(texts("warnings").map(str::to_owned).collect()),
+        warnings: texts("warnings").take(WARNINGS).map(str::to_owned).collect(),
         annotations: annotations
             .into_iter()
             .flatten()
@@ -125,23 +124,6 @@ fn bytes(value: Option<&Value>) -> Option<Vec<u8>> {
         }
         Some(_) => None,
     }
-}
-
-fn bounded(warnings: Vec<String>) -> Vec<String> {
-    if warnings.iter().map(String::len).sum::<usize>() <= WARNINGS_BYTES {
-        return warnings;
-    }
-    let mut room = WARNINGS_BYTES;
-    let short = warnings
-        .into_iter()
-        .map(|warning| warning.chars().take(WARNING_CHARACTERS).collect::<String>());
-    short
-        .take_while(|warning| {
-            let fits = warning.len() <= room;
-            room = room.saturating_sub(warning.len());
-            fits
-        })
-        .collect()
 }
 
 impl ReviewAnswer {
@@ -279,13 +261,5 @@ mod tests {
         let shown = shown.to_document();
         assert_eq!(shown.str(&["reason"]), Some("Own"));
         assert_eq!(shown.list(&["details", "causes"]).len(), 1);
-    }
-
-    #[test]
-    fn warnings_are_bounded() {
-        let long = "w".repeat(1000);
-        let short = bounded(vec![long; 100]);
-        assert_eq!((short.len(), short[0].len()), (16, 256));
-        assert_eq!(bounded(vec!["a".to_owned()]), ["a"]);
     }
 }

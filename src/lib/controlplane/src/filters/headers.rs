@@ -7,8 +7,6 @@ use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Max bytes of `Warning` headers per response; further warnings are dropped.
-const MAX_WARNING_BYTES: usize = 16 * 1024;
 
 pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
     // kube-apiserver sends it with rejections of impersonation and authorization, and with texts;
@@ -26,16 +24,9 @@ pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
         headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     }
     let Some(context) = exchange.view().context() else { return };
-    let mut room = MAX_WARNING_BYTES;
-    for warning in context.take_warnings() {
-        let text = quoted(&warning);
-        if text.len() > room {
-            break;
-        }
-        room -= text.len();
-        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
-            headers.append(WARNING, value);
-        }
+    let values = context.take_warnings().into_iter().map(|warning| quoted(&warning));
+    for value in values.filter_map(|text| HeaderValue::from_bytes(text.as_bytes()).ok()) {
+        headers.append(WARNING, value);
     }
 }
 
@@ -44,7 +35,7 @@ pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 10);
     out.push_str("299 - \"");
-    for symbol in text.chars().take(2048) {
+    for symbol in text.chars() {
         match symbol {
             '"' | '\\' => {
                 out.push('\\');

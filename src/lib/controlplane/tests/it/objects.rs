@@ -205,6 +205,25 @@ async fn warnings_are_sent_quoted() {
 }
 
 #[tokio::test]
+async fn many_warnings_are_sent_and_long_ones_cut() {
+    let server = TestServer::new().await;
+    let sent = async |count: usize, name: &str| {
+        let mut object = json!({"metadata": {"name": "a"}});
+        for number in 0..count {
+            object[format!("{name}{number}").as_str()] = json!(1);
+        }
+        let path = format!("{CONFIGMAPS}?dryRun=All");
+        let answer = server.post(&path, &object).await;
+        assert_eq!(answer.code, 201, "{}", answer.text());
+        let lengths = |value: &http::HeaderValue| value.len() - "299 - \"\"".len();
+        answer.headers.get_all("warning").iter().map(lengths).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(80, "bogus").await.len(), 80);
+    // 256 characters of each, and the escape of a quote.
+    assert_eq!(sent(40, &"b".repeat(300)).await, [257; 16]);
+}
+
+#[tokio::test]
 async fn null_is_an_object_without_fields_and_an_empty_body_is_none() {
     let server = TestServer::new().await;
     for (body, code) in [("", 400), ("null", 422), ("[]", 400), ("\"x\"", 400), ("{", 400)] {
