@@ -232,6 +232,8 @@ impl Connection {
 }
 
 async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+    // Unless the program has chosen: kube would panic in one that links two crypto libraries.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(10));

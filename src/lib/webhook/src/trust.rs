@@ -13,6 +13,12 @@ use rustls::{
 };
 use std::sync::Arc;
 
+/// Sets the process's cryptography unless the program has: clients without a configuration of their
+/// own need it, and a program that uses the library need not know that.
+pub(crate) fn ensure_provider() {
+    let _ = ring::default_provider().install_default();
+}
+
 /// A configuration that trusts only the certificates of a PEM bundle, with a client certificate if
 /// there is one.
 ///
