@@ -67,7 +67,7 @@ impl Dialer {
     pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
         let DialTarget { service, resolver, tls, certificates } = &*self.0;
         // kube-apiserver looks for the service first.
-        let addresses = resolver.resolve(&service.namespace, &service.name, service.port)?;
+        let addresses = resolver.resolve(&service.namespace, &service.name, service.port).await?;
         let (connector, name) = tls.as_ref().map_err(|why| DialError::Setup(why.clone()))?;
         let mut last = DialError::Unreachable;
         for address in addresses {

@@ -33,7 +33,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_relay::Tunnels;
 pub use ferrokube_relay::{DelegationError, take_upgrade};
-pub use ferrokube_webhook::{CertificateFaults, ServiceError, ServiceResolver};
+pub use ferrokube_webhook::{CertificateFaults, Resolution, ServiceError, ServiceResolver};
 use parking_lot::{Mutex, MutexGuard};
 use registration::Registration;
 pub use resolve::{ListedServices, ServiceAddress, is_allowed};

@@ -4,8 +4,9 @@
 //! nothing is left to be resolved to something else (fault 47).
 
 pub use ferrokube_relay::is_allowed;
-use ferrokube_webhook::{ServiceError, ServiceResolver};
+use ferrokube_webhook::{Resolution, ServiceError, ServiceResolver};
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -64,10 +65,12 @@ impl ListedServices {
     pub(crate) fn has(&self, namespace: &str, name: &str) -> bool {
         self.services.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
-}
 
-impl ServiceResolver for ListedServices {
-    fn resolve(
+    /// The address of a port.
+    ///
+    /// # Errors
+    /// [`ServiceError::NotFound`], [`ServiceError::NoPort`].
+    pub(crate) fn find(
         &self,
         namespace: &str,
         name: &str,
@@ -85,6 +88,12 @@ impl ServiceResolver for ListedServices {
     }
 }
 
+impl ServiceResolver for ListedServices {
+    fn resolve<'a>(&'a self, namespace: &'a str, name: &'a str, port: u16) -> Resolution<'a> {
+        Box::pin(ready(self.find(namespace, name, port)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +104,7 @@ mod tests {
             "a.ns:443=127.0.0.1:1".parse().unwrap(),
             "b.ns=[::1]:2".parse().unwrap(),
         ]);
-        let find = |name, port| listed.resolve("ns", name, port);
+        let find = |name, port| listed.find("ns", name, port);
         assert_eq!(find("a", 443), Ok(vec!["127.0.0.1:1".parse().unwrap()]));
         let text = |name, port| find(name, port).map_err(|error| error.to_string());
         assert_eq!(text("a", 444), Err("no service port 444 found for service \"a\"".to_owned()));

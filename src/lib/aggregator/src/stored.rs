@@ -8,10 +8,11 @@ use crate::resolve::ListedServices;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
+use ferrokube_registry::offload::{INTERNAL, compute};
 use ferrokube_registry::{Catalog, Served, view};
 use ferrokube_relay::is_global;
-use ferrokube_storage::{Prefix, Store};
-use ferrokube_webhook::{ServiceError, ServiceResolver};
+use ferrokube_storage::{Entry, Prefix, Store};
+use ferrokube_webhook::{Resolution, ServiceError, ServiceResolver};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,6 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAX_ADDRESSES: usize = 8;
 /// EndpointSlices of a service that are read; the endpoints controllers fill 100 endpoints a slice.
 const MAX_SLICES: usize = 32;
+/// EndpointSlices of a namespace that are looked through, and bytes of all objects that are read,
+/// on a worker.
+const FEW_SLICES: usize = 64;
+const FEW_BYTES: usize = 64 * 1024;
 /// Label of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -65,10 +70,30 @@ impl StoredServices {
     }
 
     /// An object of the core group.
-    fn object(&self, plural: &str, namespace: &str, name: &str) -> Option<Document> {
+    fn entry(&self, plural: &str, namespace: &str, name: &str) -> Option<(Arc<Entry>, Served)> {
         let (served, prefix) = self.prefix("", plural)?;
-        let entry = self.store.get(&prefix.key(Some(namespace), name).ok()?)?;
+        Some((self.store.get(&prefix.key(Some(namespace), name).ok()?)?, served))
+    }
+
+    fn object(&self, plural: &str, namespace: &str, name: &str) -> Option<Document> {
+        let (entry, served) = self.entry(plural, namespace, name)?;
         Some(view(&entry, &served))
+    }
+
+    /// Whether looking a service up may take long: tenants make large objects, and many.
+    fn is_long(&self, namespace: &str, name: &str) -> bool {
+        let objects = ["services", "endpoints"].map(|plural| self.entry(plural, namespace, name));
+        let mut bytes: usize = objects.iter().flatten().map(|(entry, _)| entry.bytes.len()).sum();
+        if let Some((_, prefix)) = self.prefix("discovery.k8s.io", "endpointslices") {
+            let snapshot = self.store.snapshot(&prefix);
+            let mut slices = snapshot.range(Some(namespace), None);
+            let few = slices.by_ref().take(FEW_SLICES);
+            bytes += few.map(|entry| entry.bytes.len()).sum::<usize>();
+            if slices.next().is_some() {
+                return true;
+            }
+        }
+        bytes > FEW_BYTES
     }
 
     /// Addresses in the EndpointSlices of a service, parsed one at a time; `None` without any.
@@ -131,34 +156,12 @@ impl StoredServices {
         Ok(found)
     }
 
-    fn at_cluster_ip(service: &Document, port: u16) -> Result<SocketAddr, ServiceError> {
-        let unroutable = |why: &str| ServiceError::Unroutable(why.to_owned());
-        let address = service.str(&["spec", "clusterIP"]).unwrap_or_default();
-        if address == "None" {
-            return Err(unroutable("cannot route to service with ClusterIP \"None\""));
-        }
-        let address = address.parse::<IpAddr>().ok().filter(|address| is_global(*address));
-        let address = address.ok_or_else(|| unroutable("the service has no ClusterIP"))?;
-        Ok((address, port).into())
-    }
-}
-
-impl fmt::Debug for StoredServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoredServices").field("routing", &self.routing).finish_non_exhaustive()
-    }
-}
-
-impl ServiceResolver for StoredServices {
-    fn resolve(
+    fn look_up(
         &self,
         namespace: &str,
         name: &str,
         port: u16,
     ) -> Result<Vec<SocketAddr>, ServiceError> {
-        if self.listed.has(namespace, name) {
-            return self.listed.resolve(namespace, name, port);
-        }
         let service = self
             .object("services", namespace, name)
             .ok_or_else(|| ServiceError::NotFound(name.to_owned()))?;
@@ -180,6 +183,38 @@ impl ServiceResolver for StoredServices {
                 self.at_endpoints(namespace, name, &EndpointPort(text(of_service, "name")))
             }
         }
+    }
+
+    fn at_cluster_ip(service: &Document, port: u16) -> Result<SocketAddr, ServiceError> {
+        let unroutable = |why: &str| ServiceError::Unroutable(why.to_owned());
+        let address = service.str(&["spec", "clusterIP"]).unwrap_or_default();
+        if address == "None" {
+            return Err(unroutable("cannot route to service with ClusterIP \"None\""));
+        }
+        let address = address.parse::<IpAddr>().ok().filter(|address| is_global(*address));
+        let address = address.ok_or_else(|| unroutable("the service has no ClusterIP"))?;
+        Ok((address, port).into())
+    }
+}
+
+impl fmt::Debug for StoredServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredServices").field("routing", &self.routing).finish_non_exhaustive()
+    }
+}
+
+impl ServiceResolver for StoredServices {
+    fn resolve<'a>(&'a self, namespace: &'a str, name: &'a str, port: u16) -> Resolution<'a> {
+        Box::pin(async move {
+            if self.listed.has(namespace, name) {
+                return self.listed.find(namespace, name, port);
+            }
+            let look_up = || self.look_up(namespace, name, port);
+            if self.is_long(namespace, name) {
+                return compute(INTERNAL, look_up).await;
+            }
+            look_up()
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use ferrokube_aggregator::{
 };
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::admission::AllowAll;
+use ferrokube_registry::offload::{Offload, has_slot};
 use ferrokube_registry::{Catalog, Local, Registry};
 use ferrokube_storage::{Config, Store};
 use std::net::SocketAddr;
@@ -59,16 +60,16 @@ fn addresses<const N: usize>(texts: [&str; N]) -> Result<Vec<SocketAddr>, Servic
 async fn ready_endpoints_with_the_port_are_found() {
     let objects = StoredObjects::new();
     let services = objects.services(ServiceRouting::Endpoints);
-    let find = |name: &str, port| services.resolve("ns", name, port);
-    assert_eq!(find("s", 443), Err(ServiceError::NotFound("s".to_owned())));
+    let find = async |name: &str, port| services.resolve("ns", name, port).await;
+    assert_eq!(find("s", 443).await, Err(ServiceError::NotFound("s".to_owned())));
     let ports = json!([{"name": "a", "port": 443}, {"name": "b", "port": 80}]);
     objects.service("s", json!({"ports": ports})).await;
     let no_port = ServiceError::NoPort { service: "s".to_owned(), port: 9 };
-    assert_eq!(find("s", 9), Err(no_port));
-    assert_eq!(find("s", 443), Err(ServiceError::NoEndpoints("s".to_owned())));
+    assert_eq!(find("s", 9).await, Err(no_port));
+    assert_eq!(find("s", 443).await, Err(ServiceError::NoEndpoints("s".to_owned())));
     let of_another = json!([{"addresses": ["10.0.0.9"]}]);
     objects.slice("o", "other", json!([{"name": "a", "port": 1}]), of_another).await;
-    assert_eq!(find("s", 443), Err(ServiceError::NoEndpoints("s".to_owned())));
+    assert_eq!(find("s", 443).await, Err(ServiceError::NoEndpoints("s".to_owned())));
     let ports = json!([{"name": "a", "port": 8443}, {"name": "c", "port": 1}]);
     let endpoints = json!([
         {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
@@ -77,13 +78,13 @@ async fn ready_endpoints_with_the_port_are_found() {
     ]);
     objects.slice("s-1", "s", ports, endpoints).await;
     let both = ["10.0.0.1:8443", "10.0.0.3:8443"];
-    assert_eq!(find("s", 443), addresses(both));
+    assert_eq!(find("s", 443).await, addresses(both));
     let [first, second] = both;
-    assert_eq!(find("s", 443), addresses([second, first]), "the next connection");
+    assert_eq!(find("s", 443).await, addresses([second, first]), "the next connection");
     let not_ready = ServiceError::NotReady { service: "s".to_owned(), port_name: "b".to_owned() };
-    assert_eq!(find("s", 80), Err(not_ready));
+    assert_eq!(find("s", 80).await, Err(not_ready));
     // The operator's list takes precedence.
-    assert_eq!(find("listed", 1), addresses(["127.0.0.1:7"]));
+    assert_eq!(find("listed", 1).await, addresses(["127.0.0.1:7"]));
 }
 
 #[tokio::test]
@@ -99,7 +100,7 @@ async fn endpoints_count_where_there_are_no_slices() {
         "subsets": subsets});
     objects.create("endpoints", endpoints).await;
     let services = objects.services(ServiceRouting::Endpoints);
-    assert_eq!(services.resolve("ns", "s", 443), addresses(["10.0.0.1:8443"]));
+    assert_eq!(services.resolve("ns", "s", 443).await, addresses(["10.0.0.1:8443"]));
 }
 
 #[tokio::test]
@@ -112,14 +113,40 @@ async fn fault_47_no_name_or_address_of_this_machine_is_a_service() {
     objects.service("local", local).await;
     objects.service("headless", json!({"clusterIP": "None", "ports": [{"port": 443}]})).await;
     objects.service("inner", json!({"clusterIP": "10.9.9.9", "ports": [{"port": 443}]})).await;
-    let address_of = |routing, name: &str| objects.services(routing).resolve("ns", name, 443);
+    let address_of = async |routing, name: &str| {
+        let services = objects.services(routing);
+        services.resolve("ns", name, 443).await
+    };
     for routing in [ServiceRouting::Endpoints, ServiceRouting::ClusterIp] {
-        let why = address_of(routing, "name").unwrap_err().to_string();
+        let why = address_of(routing, "name").await.unwrap_err().to_string();
         assert_eq!(why, "unsupported service type \"ExternalName\"");
     }
-    let of_cluster = |name: &str| address_of(ServiceRouting::ClusterIp, name);
-    assert_eq!(of_cluster("inner"), addresses(["10.9.9.9:443"]));
-    assert!(of_cluster("local").is_err());
-    let why = of_cluster("headless").unwrap_err().to_string();
+    let of_cluster = async |name: &str| address_of(ServiceRouting::ClusterIp, name).await;
+    assert_eq!(of_cluster("inner").await, addresses(["10.9.9.9:443"]));
+    assert!(of_cluster("local").await.is_err());
+    let why = of_cluster("headless").await.unwrap_err().to_string();
     assert_eq!(why, "cannot route to service with ClusterIP \"None\"");
+}
+
+#[tokio::test]
+async fn a_lookup_among_many_slices_leaves_the_worker() {
+    let objects = StoredObjects::new();
+    objects.service("s", json!({"ports": [{"port": 443}]})).await;
+    let ports = || json!([{"port": 8443}]);
+    let endpoints = || json!([{"addresses": ["10.0.0.1"]}]);
+    objects.slice("s-1", "s", ports(), endpoints()).await;
+    let services = objects.services(ServiceRouting::Endpoints);
+    let leaves_the_worker = async || {
+        let offload = Offload::default();
+        let looked_up = async {
+            assert_eq!(services.resolve("ns", "s", 443).await, addresses(["10.0.0.1:8443"]));
+            has_slot()
+        };
+        offload.run(7, Box::pin(looked_up)).await
+    };
+    assert!(!leaves_the_worker().await);
+    for number in 0..64 {
+        objects.slice(&format!("o-{number}"), "other", ports(), endpoints()).await;
+    }
+    assert!(leaves_the_worker().await);
 }

@@ -168,9 +168,8 @@ mod tests {
     use ferrokube_apimachinery::user::UserInfo;
     use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
     use ferrokube_flow::{self as flow, Class, Flow, Limits};
-    use ferrokube_webhook::{NoServices, ServiceError, ServiceResolver};
+    use ferrokube_webhook::{NoServices, Resolution, ServiceError, ServiceResolver};
     use futures::FutureExt;
-    use std::net::SocketAddr;
     use std::sync::Arc;
 
     /// A webhook whose calls are all running and never end.
@@ -188,21 +187,14 @@ mod tests {
     struct OneService;
 
     impl ServiceResolver for OneService {
-        fn resolve(
-            &self,
-            namespace: &str,
-            name: &str,
-            port: u16,
-        ) -> Result<Vec<SocketAddr>, ServiceError> {
+        fn resolve<'a>(&'a self, namespace: &'a str, name: &'a str, port: u16) -> Resolution<'a> {
             let found = format!("{name} in {namespace} at {port} was looked up");
-            Err(ServiceError::Unroutable(found))
+            Box::pin(std::future::ready(Err(ServiceError::Unroutable(found))))
         }
     }
 
     #[tokio::test]
     async fn services_are_looked_up() {
-        // As programs do: without a caBundle, the client has the process's provider.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let service = json!({"name": "s", "namespace": "n", "port": 8443});
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}}}});

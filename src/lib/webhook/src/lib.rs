@@ -17,5 +17,5 @@ pub use certificates::CertificateFaults;
 pub use config::{WebhookAccess, WebhookAddress};
 pub use credentials::{CredentialsError, WebhookCredentials};
 pub use fault::CallFault;
-pub use service::{NoServices, ServiceError, ServiceResolver};
+pub use service::{NoServices, Resolution, ServiceError, ServiceResolver};
 pub use trust::bundle_verifier;

@@ -2,7 +2,9 @@
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::fmt::Debug;
+use std::future::{Future, ready};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Why a service has no addresses, with kube-apiserver's message for clients.
@@ -35,18 +37,14 @@ pub enum ServiceError {
     Unroutable(String),
 }
 
+/// Addresses with ports, not empty, once they are found.
+pub type Resolution<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, ServiceError>> + Send + 'a>>;
+
 /// Finds the addresses of a service.
 pub trait ServiceResolver: Send + Sync + Debug {
-    /// Addresses of a service's port, with ports; not empty. Called for every new connection.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    fn resolve(
-        &self,
-        namespace: &str,
-        name: &str,
-        port: u16,
-    ) -> Result<Vec<SocketAddr>, ServiceError>;
+    /// Finds those of a service's port. Called for every new connection, on an async worker.
+    fn resolve<'a>(&'a self, namespace: &'a str, name: &'a str, port: u16) -> Resolution<'a>;
 }
 
 /// For servers without services.
@@ -54,13 +52,8 @@ pub trait ServiceResolver: Send + Sync + Debug {
 pub struct NoServices;
 
 impl ServiceResolver for NoServices {
-    fn resolve(
-        &self,
-        _namespace: &str,
-        name: &str,
-        _port: u16,
-    ) -> Result<Vec<SocketAddr>, ServiceError> {
-        Err(ServiceError::NotFound(name.to_owned()))
+    fn resolve<'a>(&'a self, _namespace: &'a str, name: &'a str, _port: u16) -> Resolution<'a> {
+        Box::pin(ready(Err(ServiceError::NotFound(name.to_owned()))))
     }
 }
 
@@ -75,10 +68,10 @@ pub(crate) struct ServiceTarget {
 
 impl Resolve for ServiceTarget {
     fn resolve(&self, _name: Name) -> Resolving {
-        let found = self.services.resolve(&self.namespace, &self.name, self.port);
-        Box::pin(std::future::ready(match found {
-            Ok(addresses) => Ok(Box::new(addresses.into_iter()) as Addrs),
-            Err(why) => Err(why.into()),
-        }))
+        let Self { namespace, name, port, services } = self.clone();
+        Box::pin(async move {
+            let found = services.resolve(&namespace, &name, port).await?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
     }
 }
