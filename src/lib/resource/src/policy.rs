@@ -74,6 +74,8 @@ pub struct Policy {
     pub status_keeps_deletion: bool,
     /// Subresources that are not shown as Tables.
     pub untabled_subresources: &'static [&'static str],
+    /// Rows of a Table are in ascending order of this, then of their names.
+    pub table_order: Option<fn(&Document) -> i64>,
     /// Deletes honor propagation policies by adding the finalizers `orphan` and
     /// `foregroundDeletion`. False for events.
     pub garbage_collected: bool,
@@ -124,6 +126,7 @@ impl Policy {
         written_unowned: &[],
         status_keeps_deletion: true,
         untabled_subresources: &[],
+        table_order: None,
         garbage_collected: true,
         orphans_by_default: false,
         orphan_warning: "",

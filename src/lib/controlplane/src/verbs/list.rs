@@ -12,7 +12,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
 use ferrokube_flow::BudgetGrant;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
-use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
+use ferrokube_registry::{ListOptions, ListPage, Reading, Target, view};
 use ferrokube_serve::{BodyGuard, HeldBytes, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
@@ -34,6 +34,11 @@ pub(crate) async fn list(
     flow::shrink_list(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(api, target, &mut page, accepted).await?;
+    let order = target.served.definition.policy.table_order;
+    if let (View::Table(_), Some(order)) = (accepted.view, order) {
+        leave_worker().await;
+        page.items.sort_by_cached_key(|entry| order(&view(entry, &target.served)));
+    }
     let room = api.flow.take_list_grant(request.class(), bytes, api.metrics.held()).await?;
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_)))
         && exceeds_inline_bytes(&page, columns)

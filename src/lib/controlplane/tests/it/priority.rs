@@ -328,3 +328,49 @@ async fn a_watch_holds_a_seat_until_it_begins() {
     let watch = server.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await;
     assert_eq!(watch.status(), 429);
 }
+
+#[tokio::test]
+async fn lists_and_initial_states_need_seats_by_the_size_of_their_objects() {
+    const SUM: &str = "apiserver_flowcontrol_work_estimated_seats_sum{priority_level=\"global-default\",flow_schema=\"global-default\"} ";
+    let server = TestServer::new().await;
+    for name in ["a", "b", "c"] {
+        let object = json!({"metadata": {"name": name}, "data": {"k": "v".repeat(150_000)}});
+        assert_eq!(server.post(CONFIGMAPS, &object).await.code, 201);
+    }
+    let seats = async || {
+        let metrics = server.get("/metrics").await.text();
+        let sum = metrics.lines().find_map(|line| line.strip_prefix(SUM));
+        sum.map_or(0.0, |sum| sum.parse::<f64>().unwrap())
+    };
+    let version = server.get(CONFIGMAPS).await.json()["metadata"]["resourceVersion"].clone();
+    let version = version.as_str().unwrap();
+    for (path, needed) in [
+        ("/a".to_owned(), 1.0),
+        (String::new(), 5.0),
+        ("?limit=1".to_owned(), 2.0),
+        ("?watch=1&resourceVersion=0".to_owned(), 5.0),
+        ("?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(), 5.0),
+        (format!("?watch=1&resourceVersion={version}"), 1.0),
+    ] {
+        let before = seats().await;
+        let request = http::Request::builder().uri(format!("{CONFIGMAPS}{path}"));
+        let request = request.header("authorization", "Bearer reader");
+        let response = server.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(seats().await - before, needed, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_schemas_is_in_order_of_precedence() {
+    let server = TestServer::new().await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = server.get_as(SCHEMAS, table).await.json();
+    let row = |row: &Value| {
+        let cells = &row["cells"];
+        (cells[2].as_i64().unwrap(), cells[0].as_str().unwrap().to_owned())
+    };
+    let rows: Vec<_> = table["rows"].as_array().unwrap().iter().map(row).collect();
+    assert_eq!(rows.first().map(|(_, name)| name.as_str()), Some("exempt"));
+    assert!(rows.len() > 10 && rows.is_sorted(), "{rows:?}");
+}

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 const DEFAULT_PRECEDENCE: i64 = 1000;
 const MAX_PRECEDENCE: i64 = 10_000;
+const PRECEDENCE_PATH: [&str; 2] = ["spec", "matchingPrecedence"];
 const METHODS: [&str; 2] = ["ByNamespace", "ByUser"];
 
 pub(crate) fn body() -> KindBody {
@@ -39,7 +40,13 @@ pub(crate) fn body() -> KindBody {
             "references a broken or non-existent PriorityLevelConfiguration",
         ),
     ];
-    flowcontrol::body("flowschemas", COLUMNS, Arc::new(FlowSchema))
+    let mut body = flowcontrol::body("flowschemas", COLUMNS, Arc::new(FlowSchema));
+    body.policy.table_order = Some(precedence);
+    body
+}
+
+fn precedence(object: &Document) -> i64 {
+    object.get(&PRECEDENCE_PATH).and_then(Value::as_i64).unwrap_or(0)
 }
 
 #[derive(Debug)]
@@ -47,9 +54,8 @@ struct FlowSchema;
 
 impl Hooks for FlowSchema {
     fn default(&self, _version: &str, object: &mut Document) {
-        const PRECEDENCE: [&str; 2] = ["spec", "matchingPrecedence"];
-        if object.get(&PRECEDENCE).and_then(Value::as_i64).unwrap_or(0) == 0 {
-            object.set(&PRECEDENCE, DEFAULT_PRECEDENCE);
+        if precedence(object) == 0 {
+            object.set(&PRECEDENCE_PATH, DEFAULT_PRECEDENCE);
         }
     }
 
