@@ -2,6 +2,7 @@
 //! committer makes progress.
 
 use crate::action::Options;
+use crate::metrics::CheckOutcomes;
 use crate::status;
 use ferrokube_apimachinery::field::quote;
 use ferrokube_auth::audit::AuditLog;
@@ -52,6 +53,7 @@ pub(crate) struct Health {
     steps: Mutex<Vec<StepState>>,
     /// Names of [`POST_START_HOOKS`].
     hooks: Vec<&'static str>,
+    outcomes: CheckOutcomes,
 }
 
 /// A bootstrap step.
@@ -83,6 +85,7 @@ impl Health {
             audit,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            outcomes: CheckOutcomes::default(),
         }
     }
 
@@ -202,6 +205,11 @@ impl Health {
         }
     }
 
+    /// Outcomes so far.
+    pub(crate) fn outcomes(&self) -> &CheckOutcomes {
+        &self.outcomes
+    }
+
     pub(crate) fn respond(&self, probe: &str, check: Option<&str>, options: &Options) -> Response {
         if let Some(name) = check {
             if !self.names(probe).any(|other| other == name) {
@@ -214,6 +222,9 @@ impl Health {
         }
         let checks = self.names(probe).map(|name| {
             let outcome = self.check(&name);
+            if !options.excluded().any(|excluded| excluded == name) {
+                self.outcomes.observe(probe, &name, outcome.is_ok());
+            }
             (name, outcome)
         });
         respond(probe, checks.collect(), options)

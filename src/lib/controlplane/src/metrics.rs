@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod priority;
+mod slis;
 mod text;
 
 use crate::action::{Action, Verb};
@@ -20,6 +21,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+pub(crate) use slis::CheckOutcomes;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -114,6 +116,15 @@ pub(crate) struct MetricSources {
     pub(crate) flow: Arc<Flow>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) webhook_certificates: CertificateFaults,
+}
+
+/// The response with metrics in OpenMetrics text, in the format that the client accepts.
+pub(crate) fn respond(open_metrics: String, accept: &str) -> Response {
+    let (media_type, text) = match text::accepts_open_metrics(accept) {
+        true => (text::OPEN_METRICS, open_metrics),
+        false => (text::PROMETHEUS, text::prometheus(&open_metrics)),
+    };
+    status::with_type(200, media_type, crate::body::full(text))
 }
 
 pub(crate) struct Metrics {
@@ -448,12 +459,7 @@ impl Metrics {
         ferrokube_features::metrics::write(&mut out, &sources.gates);
         sources.feature_stats.write(&mut out);
         match encoding::text::encode(&mut out, &self.registry) {
-            Ok(()) if text::accepts_open_metrics(accept) => {
-                status::with_type(200, text::OPEN_METRICS, crate::body::full(out))
-            }
-            Ok(()) => {
-                status::with_type(200, text::PROMETHEUS, crate::body::full(text::prometheus(&out)))
-            }
+            Ok(()) => respond(out, accept),
             Err(error) => {
                 tracing::error!(error = %error, "the metrics could not be written");
                 status::text(500, "internal error\n")

@@ -5,7 +5,7 @@ use crate::discovery::Discovery;
 use crate::encode::{Encoded, Encoder};
 use crate::exchange::Request;
 use crate::health::Health;
-use crate::metrics::{MetricSources, Metrics};
+use crate::metrics::{self, MetricSources, Metrics};
 use crate::negotiate::{self, Accepted, Form, wants_pretty};
 use crate::openapi::OpenApi;
 use crate::rejection::{Rejection, method_not_allowed};
@@ -82,6 +82,9 @@ pub(crate) async fn handle(
             Ok(api.health.respond(segments[0], Some(&check.join("/")), action.options()))
         }
         ["metrics"] => Ok(api.metrics.respond(&api.metric_sources, request.header(ACCEPT))),
+        ["metrics", "slis"] => {
+            Ok(metrics::respond(api.health.outcomes().text(), request.header(ACCEPT)))
+        }
         ["debug", "api_priority_and_fairness", table] => {
             get_only()?;
             Ok(dump(api, table, action).unwrap_or_else(status::not_found))
@@ -151,6 +154,7 @@ fn root(api: &PathApi) -> Result<Response, Rejection> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/readyz",

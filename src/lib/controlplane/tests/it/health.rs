@@ -311,6 +311,35 @@ async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
 }
 
 #[tokio::test]
+async fn outcomes_of_health_checks_are_counted() {
+    let server = TestServer::new().await;
+    for path in ["/readyz", "/readyz?exclude=log", "/livez", "/readyz/ping"] {
+        assert_eq!(server.get(path).await.code, 200);
+    }
+    let text = server.get("/metrics/slis").await.text();
+    for line in [
+        "# TYPE kubernetes_healthchecks_total counter",
+        r#"kubernetes_healthcheck{name="etcd",type="readyz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="etcd",status="success",type="readyz"} 2"#,
+        r#"kubernetes_healthchecks_total{name="etcd",status="success",type="livez"} 1"#,
+        r#"kubernetes_healthchecks_total{name="log",status="success",type="readyz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2"#,
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} in {text}");
+    }
+    assert!(!text.contains("healthz") && !text.contains("error"), "{text}");
+    let starting = TestServer::stopped(|builder| builder);
+    assert_eq!(starting.get("/readyz").await.code, 500);
+    let text = starting.get("/metrics/slis").await.text();
+    for line in [
+        r#"kubernetes_healthcheck{name="informer-sync",type="readyz"} 0"#,
+        r#"kubernetes_healthchecks_total{name="informer-sync",status="error",type="readyz"} 1"#,
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} in {text}");
+    }
+}
+
+#[tokio::test]
 async fn clients_cannot_create_series_at_will() {
     let server = TestServer::new().await;
     for at in 0..1500 {
