@@ -8,12 +8,13 @@ use crate::objects::config_map;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_pki::{Pki, Subject};
-use ferrokube_testkit::{BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, json_lines, newest_kubectl, wait_until};
 use serde_json::{Value, json};
 use server::ReviewServer;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -61,11 +62,19 @@ async fn kubectl_shows_why_a_webhook_denies() {
     let want = "admission webhook \"deny.example.com\" denied the request: not today";
     assert!(output.stderr.contains(want), "{}", output.stderr);
     assert!(output.stderr.contains("Warning: think again"), "{}", output.stderr);
+    assert_eq!(annotation(&cluster, "deny.example.com/why"), "it is late");
     // It is in effect until its removal is acknowledged.
     let path = format!("{GROUP}/validatingwebhookconfigurations/deny");
     assert_eq!(admin.delete(&path).await.unwrap().status, 200);
     let output = kubectl.run(&cluster.kubeconfig(), &["create", "configmap", "a"]);
     assert!(output.ok, "{}", output.stderr);
+}
+
+/// The value of an annotation in the audit log.
+fn annotation(cluster: &Cluster, key: &str) -> String {
+    let events = json_lines(&cluster.data_dir().join("audit.log"));
+    let found = events.iter().find_map(|event| event["annotations"][key].as_str());
+    found.unwrap_or_else(|| panic!("no {key} in {events:?}")).to_owned()
 }
 
 /// A configuration of both webhook steps, for `--admission-control-config-file`.
@@ -153,6 +162,11 @@ async fn a_webhook_made_with_kube_rs_mutates_and_denies() {
     let refused = admin.post(CONFIG_MAPS, &refused).await.unwrap();
     let want = "admission webhook \"kube-rs.example.com\" denied the request: no such key";
     assert_eq!(refused.body["message"], want);
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 1, "its connection is used again");
+    let reviewed = annotation(&cluster, "mutation.webhook.admission.k8s.io/round_0_index_0");
+    let reviewed: Value = serde_json::from_str(&reviewed).unwrap();
+    let expected = json!({"configuration": "m", "webhook": "kube-rs.example.com", "mutated": true});
+    assert_eq!(reviewed, expected);
 }
 
 #[tokio::test]
@@ -322,6 +336,17 @@ async fn fault_32_a_webhook_for_everything_that_is_down_locks_nobody_out() {
     register(&admin, true, "m", vec![down.clone()]).await;
     register(&admin, false, "v", vec![down]).await;
     let refused = admin.post(CONFIG_MAPS, &config_map("a", None)).await.unwrap();
+    assert_eq!(refused.status, 500, "{}", refused.text);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let lease = json!({"metadata": {"name": "own"}});
+    let by_component = admin
+        .request(reqwest::Method::POST, leases)
+        .header("content-type", "application/json")
+        .header("impersonate-user", "system:kube-controller-manager")
+        .body(lease.to_string());
+    let elected = admin.send(by_component).await.unwrap();
+    assert_eq!(elected.status, 201, "{}", elected.text);
+    let refused = admin.post(leases, &json!({"metadata": {"name": "another"}})).await.unwrap();
     assert_eq!(refused.status, 500, "{}", refused.text);
     cluster.restart().unwrap();
     let admin = cluster.admin().unwrap();

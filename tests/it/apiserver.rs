@@ -1,7 +1,8 @@
 //! `apiserver` as a separate process, with kube-apiserver's flags.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{BOUND, Client, Launch, raw, wait_until};
+use ferrokube_testkit::{BOUND, Client, Launch, raw, wait_until, write_secret};
+use futures::future::join_all;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::json;
@@ -427,4 +428,32 @@ async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_
     .await;
     assert_eq!(status(&new).await, 200);
     assert!(!cluster.log().contains("PRIVATE"), "no key is logged");
+}
+
+#[tokio::test]
+async fn events_are_limited_if_the_flags_say_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admission.json");
+    let own = json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1",
+        "kind": "Configuration", "limits": [{"type": "Namespace", "qps": 1, "burst": 1}]});
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "EventRateLimit", "configuration": own}]});
+    write_secret(&path, &config.to_string());
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--storage=memory")
+        .flag("--enable-admission-plugins=EventRateLimit")
+        .flag(format!("--admission-control-config-file={}", path.display()))
+        .start()
+        .unwrap();
+    let admin = cluster.admin().unwrap();
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e"},
+        "involvedObject": {"namespace": "default"}, "type": "Normal", "reason": "R"});
+    let creates = (0..60).map(|_| admin.post("/api/v1/namespaces/default/events", &event));
+    let answers: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
+    assert!(answers.iter().any(|answer| answer.status == 201), "{}", answers[0].text);
+    let refused = answers.iter().find(|answer| answer.status == 429).expect("60 in a minute");
+    let message = "Too many requests: limit reached on type Namespace for key default";
+    assert_eq!(refused.body["message"], message);
 }

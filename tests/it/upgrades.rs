@@ -95,6 +95,8 @@ async fn start() -> (Cluster, ShutdownTrigger, tempfile::TempDir) {
         if text.contains(r#""reason":"Passed""#) { Ok(()) } else { Err(text) }
     })
     .await;
+    let warning = "insecureSkipTLSVerify: the certificate of an aggregated server is not verified";
+    assert!(front.log().contains(warning), "{}", front.log());
     (front, trigger, directory)
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,6 +34,8 @@ pub(super) struct ReviewServer {
     /// PEM in base64.
     pub(super) ca_bundle: String,
     received: Arc<Mutex<Vec<ReceivedReview>>>,
+    /// Connections so far.
+    pub(super) accepted: Arc<AtomicUsize>,
     /// As whom `creates` writes.
     pub(super) admin: Arc<OnceLock<Client>>,
 }
@@ -78,9 +81,12 @@ impl ReviewServer {
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
         let (seen, admin) = (Arc::clone(&received), Arc::new(OnceLock::new()));
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&accepted);
         let writer = Arc::clone(&admin);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
                 let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
                 let writer = Arc::clone(&writer);
                 tokio::spawn(async move {
@@ -90,7 +96,7 @@ impl ReviewServer {
                 });
             }
         });
-        Self { port, ca_bundle: STANDARD.encode(pair.chain_pem), received, admin }
+        Self { port, ca_bundle: STANDARD.encode(pair.chain_pem), received, accepted, admin }
     }
 
     /// A client config of the server.
@@ -221,7 +227,8 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
                 "kube-rs" => return send(stream, "200 OK", &by_kube(review)).await,
                 "convert" => return send(stream, "200 OK", &converted(review)).await,
                 "deny" => json!({"uid": uid, "allowed": false, "status": {"message": "not today",
-                    "code": 403, "reason": "OfTheWebhook"}, "warnings": ["think again"]}),
+                    "code": 403, "reason": "OfTheWebhook"}, "warnings": ["think again"],
+                    "auditAnnotations": {"why": "it is late"}}),
                 "lie" => json!({"uid": "another", "allowed": true}),
                 "label" => patch(json!([
                     {"op": "add", "path": "/metadata/labels", "value": {"reviewed": "yes"}}])),

@@ -40,10 +40,15 @@ fn schema() -> Value {
 
 /// The error about the cost of a rule that loops over `most` items.
 fn cost(rule: &str, most: u64) -> String {
+    refusal(&json!({"rule": format!("self.big.all(zz, {rule})")}), most)
+}
+
+/// The error about a rule where `big` has `most` items.
+fn refusal(rule: &Value, most: u64) -> String {
     let mut spec = schema();
     spec["properties"]["big"] =
         json!({"type": "array", "maxItems": most, "items": {"type": "integer"}});
-    spec["x-kubernetes-validations"] = json!([{"rule": format!("self.big.all(zz, {rule})")}]);
+    spec["x-kubernetes-validations"] = json!([rule]);
     let root = json!({"type": "object", "properties": {"spec": spec}});
     let context = SchemaContext { path: "s", ..SchemaContext::default() };
     let schema = Arc::new(from_json_schema(&root, &context).expect("a structural fixture"));
@@ -219,4 +224,12 @@ fn estimated_costs_are_those_of_kube_apiserver() {
         let message = cost(rule, most.parse().expect("a number"));
         assert!(message.starts_with(&wanted), "{line}: {message}");
     }
+}
+
+#[test]
+fn the_cost_of_a_message_is_bounded_too() {
+    let message = "self.big.all(zz, true) ? 'a' : 'b'";
+    let why = refusal(&json!({"rule": "true", "messageExpression": message}), 3_600_000);
+    let wanted = "Forbidden: estimated messageExpression cost exceeds budget by factor of 1.08";
+    assert!(why.starts_with(wanted), "{why}");
 }

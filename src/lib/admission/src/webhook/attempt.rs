@@ -188,3 +188,20 @@ fn worded(hook: &Hook, fault: &CallFault) -> String {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_registry::Local;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_reviews_of_a_request_share_one_budget() {
+        let context = Local::context();
+        let first = deadline(&context).expect("nothing is spent");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(deadline(&context).expect("20 s are left"), first);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(deadline(&context).expect_err("it is spent").code, 504);
+        assert!(deadline(&Local::context()).is_ok(), "of another request");
+    }
+}

@@ -1,9 +1,9 @@
 //! Validating policies: which writes they refuse, and with which words.
 
-use super::{TestPipeline, document};
+use super::{TestPipeline, UserClient, document};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::DeleteOptions;
+use ferrokube_registry::{DeleteOptions, WriteOptions};
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
@@ -145,6 +145,50 @@ async fn expensive_expressions_end_at_their_budget() {
         "{}",
         failure.message
     );
+}
+
+#[tokio::test]
+async fn expressions_see_the_namespace_of_the_write() {
+    let server = TestPipeline::with_namespace().await;
+    for (name, is_admitted) in [("n", true), ("other", false)] {
+        let validation = format!("namespaceObject.metadata.name == '{name}'");
+        bind(&server, json!({"validations": [{"expression": validation}]}), json!({})).await;
+        assert_eq!(create(&server, "a", json!({})).await.is_ok(), is_admitted);
+    }
+}
+
+#[tokio::test]
+async fn a_binding_says_whether_to_deny_warn_or_audit() {
+    let server = TestPipeline::with_namespace().await;
+    let spec = json!({
+        "validations": [{"expression": "true"}, {"expression": "false", "message": "not so"}],
+        "auditAnnotations": [
+            {"key": "size", "valueExpression": "string(object.data.size())"},
+            {"key": "none", "valueExpression": "null"},
+        ],
+    });
+    let configmaps = server.as_user("", "configmaps");
+    let target = configmaps.target("n", "");
+    let object = || document(json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
+    let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    for (actions, is_denied) in [(vec!["Warn", "Audit"], false), (vec!["Deny", "Audit"], true)] {
+        bind(&server, spec.clone(), json!({"validationActions": actions})).await;
+        let context = UserClient::context();
+        let made = server.registry.create(&context, &target, object().into(), &options).await;
+        assert_eq!(made.is_err(), is_denied);
+        let warning =
+            "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': not so";
+        let expected: &[&str] = if is_denied { &[] } else { &[warning] };
+        assert_eq!(context.take_warnings(), expected);
+        let noted = context.take_audit();
+        assert_eq!(noted.get("p/size").map(String::as_str), Some("1"));
+        assert!(!noted.contains_key("p/none"));
+        let failures = &noted["validation.policy.admission.k8s.io/validation_failure"];
+        let failures = ferrokube_apimachinery::json::read_value(failures.as_bytes()).unwrap();
+        let failure = json!([{"message": "not so", "policy": "p", "binding": "b",
+            "expressionIndex": 1, "validationActions": actions}]);
+        assert_eq!(failures, failure);
+    }
 }
 
 /// Adds a mutating policy for ConfigMaps and its binding.

@@ -380,6 +380,25 @@ async fn fields_applied_below_open_objects_are_owned_even_if_pruned() {
 }
 
 #[tokio::test]
+async fn repeated_fields_of_an_open_object_are_reported() {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = things(json!({"schema": of_spec(&json!({"open": open}))})).await;
+    let body = thing("a", r#"{"open":{"any":1,"any":2,"in":[{"x":1,"x":1}]}}"#);
+    let send = async |validation: &str| {
+        let path = format!("{THINGS}?dryRun=All&fieldValidation={validation}");
+        server.send("POST", &path, &[], body.clone()).await
+    };
+    let repeated = ["spec.open.any", "spec.open.in[0].x"];
+    let found = repeated.map(|path| format!("duplicate field \"{path}\"")).join(", ");
+    let strict = send("Strict").await;
+    let message = strict.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(strict.code == 400 && message.ends_with(&found), "{message}");
+    let warned = send("Warn").await;
+    let warnings = warned.headers.get_all("warning").iter().count();
+    assert_eq!((warned.code, warnings), (201, repeated.len()));
+}
+
+#[tokio::test]
 async fn repeated_fields_of_a_json_patch_are_reported() {
     let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
     server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
