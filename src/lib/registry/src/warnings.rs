@@ -35,7 +35,7 @@ impl RequestWarnings {
         }
     }
 
-    /// What is sent; nothing is left.
+    /// Takes the warnings to send; none are left.
     pub(crate) fn take(&mut self) -> Vec<String> {
         let Self { texts, is_cut, .. } = mem::take(self);
         let limit = if is_cut { CUT } else { TOTAL };
