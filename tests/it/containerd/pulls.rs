@@ -192,7 +192,7 @@ async fn a_damaged_image_fails_and_frees_its_place(containerd: &Containerd) {
     let error = damaged.await.unwrap().unwrap_err();
     assert_eq!(error.reason, "ErrImagePull");
     assert!(error.message.contains("digest"), "{error}");
-    registry.until_held(&[next.name.clone()]).await;
+    registry.until_held(std::slice::from_ref(&next.name)).await;
     registry.release(&next.name);
     next.task.await.unwrap().unwrap();
 }
