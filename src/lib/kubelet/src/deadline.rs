@@ -9,7 +9,7 @@ pub(crate) const EXCEEDED: (&str, &str) =
 
 /// Time until the deadline, zero once it has passed; `None`: the pod has none. Both times are in
 /// nanoseconds since 1970.
-pub(crate) fn left(pod: &NodePod, started_at: i64, now: i64) -> Option<Duration> {
+pub(crate) fn time_left(pod: &NodePod, started_at: i64, now: i64) -> Option<Duration> {
     let seconds = pod.spec.active_deadline_seconds?;
     let end = started_at.saturating_add(seconds.saturating_mul(1_000_000_000));
     Some(Duration::from_nanos(end.saturating_sub(now).max(0).unsigned_abs()))
@@ -30,11 +30,11 @@ mod tests {
         };
         let second = 1_000_000_000;
         let five = pod("activeDeadlineSeconds: 5, ");
-        assert_eq!(left(&pod(""), 0, i64::MAX), None);
-        assert_eq!(left(&five, second, 4 * second), Some(Duration::from_secs(2)));
-        assert_eq!(left(&five, second, 6 * second), Some(Duration::ZERO));
-        assert_eq!(left(&five, second, i64::MAX), Some(Duration::ZERO));
+        assert_eq!(time_left(&pod(""), 0, i64::MAX), None);
+        assert_eq!(time_left(&five, second, 4 * second), Some(Duration::from_secs(2)));
+        assert_eq!(time_left(&five, second, 6 * second), Some(Duration::ZERO));
+        assert_eq!(time_left(&five, second, i64::MAX), Some(Duration::ZERO));
         let longest = pod("activeDeadlineSeconds: 9223372036854775807, ");
-        assert!(left(&longest, second, 2 * second) > Some(Duration::from_secs(1 << 32)));
+        assert!(time_left(&longest, second, 2 * second) > Some(Duration::from_secs(1 << 32)));
     }
 }

@@ -58,8 +58,7 @@ impl ProcessLimit {
         Ok(Self::PerPod { mount: mount.to_owned(), max })
     }
 
-    /// The limit on a runtime. With systemd, names of groups of version 1 are another matter: there
-    /// is none.
+    /// The limit as this runtime can enforce it: none for groups of version 1 that systemd names.
     ///
     /// # Errors
     /// The runtime's.

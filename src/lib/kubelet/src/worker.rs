@@ -163,7 +163,7 @@ async fn work(
     let status = status(pod, &seen, &inputs(node, pod, &seen, memory, &pauses), now());
     let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     node.statuses.post(pod, status);
-    let left = deadline::left(pod, memory.started_at, now()).filter(|_| !is_over);
+    let left = deadline::time_left(pod, memory.started_at, now()).filter(|_| !is_over);
     if left == Some(Duration::ZERO) {
         end_after_deadline(node, pod);
         return Ok(Some(RESYNC));
