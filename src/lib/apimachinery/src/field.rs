@@ -2,7 +2,7 @@
 
 use crate::document::Value;
 use crate::json::round_trip_floats;
-use crate::work;
+pub use crate::quote::quote;
 
 /// Why a field is invalid, in the API's words (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -381,36 +381,6 @@ impl FieldError {
 
 fn joined(head: &str, detail: &str) -> String {
     if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
-}
-
-/// Quotes like Go's `%q`, which escapes control characters unlike Rust.
-pub fn quote(text: &str) -> String {
-    work::count(text.len());
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            letter if letter < ' ' || letter == '\u{7f}' => {
-                quoted.push_str(&format!("\\x{:02x}", u32::from(letter)))
-            }
-            letter if crate::name::is_printable(letter) => quoted.push(letter),
-            letter if u32::from(letter) < 0x1_0000 => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(letter)))
-            }
-            letter => quoted.push_str(&format!("\\U{:08x}", u32::from(letter))),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// Truncates a string to `bytes` with an ellipsis.

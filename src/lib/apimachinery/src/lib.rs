@@ -17,6 +17,7 @@ pub mod name;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+mod quote;
 pub mod selector;
 pub mod semver;
 pub mod status;

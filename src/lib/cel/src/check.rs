@@ -1,7 +1,7 @@
 //! Type-checks expressions, estimates their costs and resolves names, in one walk. An expression
 //! with an error has type [`Type::Error`], which fits everywhere.
 
-pub(crate) mod macros;
+mod macros;
 mod messages;
 
 use crate::admission::{Composed, ExpressionEnvironment, VARIABLES};

@@ -18,6 +18,7 @@ mod evaluator;
 mod failure;
 mod lex;
 mod library;
+mod loops;
 mod program;
 mod rules;
 mod sizes;

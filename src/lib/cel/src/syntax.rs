@@ -5,8 +5,8 @@
 
 mod recovery;
 
-use crate::check::macros::fault_of_call;
 use crate::lex::{Lexeme, RESERVED, Token, tokens, unquoted};
+use crate::loops::fault_of_call;
 use crate::source::{SourceError, SourceErrors};
 use recovery::{FollowSet, RuleAbort, TokenSet, token_set};
 

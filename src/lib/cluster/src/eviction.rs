@@ -100,7 +100,7 @@ impl<'a> Eviction<'a> {
 
     async fn read(&self) -> Result<Document, Failure> {
         let target = pod_target(&self.call, &self.pod, "")?;
-        let pod = self.call.registry.get(self.call.context, &target, "").await?;
+        let pod = self.call.registry.get(&target, "").await?;
         Ok(pod.into_document(&target.served))
     }
 

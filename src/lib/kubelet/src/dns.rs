@@ -1,43 +1,21 @@
 //! The resolver of a pod: the cluster's name servers, the node's, or those that the pod gives.
 
 use crate::background::in_background;
+use crate::config::dns::{ClusterDns, RESOLV_CONF};
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::DNSConfig;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The machine's file, which runtimes give to a pod that has no other.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Bounds of `resolv.conf`; kubelet's.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_BYTES: usize = 2048;
 /// Options that a pod may add.
 const MAX_OPTIONS: usize = 256;
-
-/// Where pods of the cluster resolve names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterDns {
-    /// Name servers of the cluster; none: pods have those of the node.
-    pub(crate) servers: Vec<String>,
-    /// Domain of Services, such as `cluster.local`.
-    pub(crate) domain: String,
-    /// The node's own.
-    pub(crate) resolv_conf: PathBuf,
-}
-
-impl Default for ClusterDns {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            domain: "cluster.local".to_owned(),
-            resolv_conf: RESOLV_CONF.into(),
-        }
-    }
-}
 
 /// The resolver of a pod's sandbox; `None`: the runtime takes the node's.
 pub(crate) async fn config(node: &PodNode, pod: &NodePod) -> io::Result<Option<DNSConfig>> {

@@ -1,10 +1,10 @@
 //! The kubelet as a whole: its settings and loops.
 
 use crate::api::{ApiObjects, ApiPods, NodeApi};
-use crate::config::KubeletConfig;
+use crate::config::{KubeletConfig, LogRotation};
 use crate::eviction;
 use crate::eviction::figures::FigureSource;
-use crate::log_files::{self, LogRotation};
+use crate::log_files;
 use crate::node::{KubeletPaths, PodNode};
 use crate::pod::NodePod;
 use crate::pod_loop::{PodLoop, PodSources};

@@ -80,12 +80,11 @@ mod worker;
 pub use api::{EventSink, NodeApi, NodeIdentity};
 pub use config::{
     EvictionSettings, HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile,
-    KubeletSettings, ServerConfig, ServerSettings,
+    KubeletSettings, LogRotation, ServerConfig, ServerSettings,
 };
 pub use eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
 pub use eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};
 pub use kubelet::Kubelet;
-pub use log_files::LogRotation;
 pub use node::KubeletPaths;
 pub use pod::{NodePod, NodePodError};
 pub use process_limit::ProcessLimit;

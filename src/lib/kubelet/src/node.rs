@@ -2,7 +2,7 @@
 
 use crate::background::in_background;
 use crate::board::StatusBoard;
-use crate::dns::ClusterDns;
+use crate::config::dns::ClusterDns;
 use crate::ends::PodEnds;
 use crate::eviction::figures::{FigureSource, MachineFigures};
 use crate::eviction::pressure::NodePressure;

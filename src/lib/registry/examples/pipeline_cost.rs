@@ -122,7 +122,7 @@ async fn main() {
     })
     .await;
     measure("get", ROUNDS, async |n| {
-        registry.get(&context(), &named(n), "").await.expect("there");
+        registry.get(&named(n), "").await.expect("there");
     })
     .await;
     measure("list 20,000", 100, async |_| {

@@ -12,6 +12,7 @@ pub mod admission;
 mod backlog;
 pub mod catalog;
 mod codec;
+mod computed;
 pub mod context;
 mod conversion;
 mod decode;
@@ -27,14 +28,16 @@ pub mod offload;
 mod options;
 pub mod pipeline;
 pub mod read;
+mod served;
 mod stored;
 mod warnings;
 
 pub use admission::{
     Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps, WriteContext,
 };
-pub use catalog::{Catalog, ComputedResource, Served};
+pub use catalog::Catalog;
 pub use codec::{ConvertedObject, convert};
+pub use computed::ComputedResource;
 pub use context::{FieldValidation, RequestContext, Target};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
@@ -48,4 +51,5 @@ pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
     caught_up,
 };
+pub use served::Served;
 pub use stored::{StorageMediaType, StoredValues};

@@ -76,7 +76,7 @@ impl Local {
     /// # Errors
     /// Every error is a Status for a client. So are those of all methods below.
     pub async fn get(&self, namespace: &str, name: &str) -> Result<Option<Document>, Failure> {
-        match self.registry.get(&Self::context(), &self.target(namespace, name, ""), "").await {
+        match self.registry.get(&self.target(namespace, name, ""), "").await {
             Ok(object) => Ok(Some(object.into_document(&self.served))),
             Err(failure) if failure.reason == Some(Reason::NotFound) => Ok(None),
             Err(failure) => Err(failure),

@@ -8,7 +8,7 @@ mod select;
 mod token;
 mod watch;
 
-use crate::context::{RequestContext, Target};
+use crate::context::Target;
 use crate::failure::{invalid_options, too_large, unavailable};
 use crate::offload::{is_costly, leave_worker};
 use crate::pipeline::{Object, Registry, key};
@@ -163,12 +163,7 @@ impl Registry {
     /// # Errors
     /// Every error is a Status for the client. So are those of all methods below. Options are
     /// validated here (422, 400); selectors are parsed already.
-    pub async fn get(
-        &self,
-        _context: &RequestContext,
-        target: &Target,
-        resource_version: &str,
-    ) -> Result<Object, Failure> {
+    pub async fn get(&self, target: &Target, resource_version: &str) -> Result<Object, Failure> {
         let name = target.name.as_deref().unwrap_or_default();
         let key = key(target, name)?;
         // kube-apiserver answers 500 for a version that is not a number if it caches the kind, else

@@ -25,8 +25,10 @@ pub use configuration::merge_configuration;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
 use managers::ManagerEntry;
+pub use managers::{Manager, ManagerOperation};
 pub use scale::Replicas;
 use set::{Fields, intersects, is_subset, subtract, unite};
+pub use skip::ResetFields;
 use skip::{Skip, Skipped};
 
 /// Max conflicts that are listed, and max bytes of their paths and managers; all are counted.
@@ -35,55 +37,6 @@ const MAX_CONFLICT_BYTES: usize = 1024 * 1024;
 
 /// Owns the fields that existed before the first apply of an untracked object.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-
-/// The key of a managedFields entry, and facts about the write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manager {
-    /// `fieldManager`, or the first word of the User-Agent.
-    pub name: String,
-    /// `Apply` or `Update`.
-    pub operation: ManagerOperation,
-    /// `apiVersion` of the written object.
-    pub api_version: String,
-    /// Empty for the object itself.
-    pub subresource: String,
-    /// RFC 3339 seconds; the entry's time, if it changes.
-    pub time: String,
-    /// Whether the server sets the trace annotations, which then have no owner.
-    pub ids_are_servers: bool,
-    /// The other versions of a custom resource, as `apiVersion`; `None` accepts entries of any
-    /// version.
-    pub other_versions: Option<Vec<String>>,
-}
-
-impl Manager {
-    /// Whether the entry's version exists.
-    fn knows(&self, entry: &ManagerEntry) -> bool {
-        entry.api_version == self.api_version
-            || match &self.other_versions {
-                Some(others) => others.contains(&entry.api_version),
-                None => is_version(entry.api_version.rsplit('/').next().unwrap_or_default()),
-            }
-    }
-}
-
-/// Whether a native kind could have this version: `v1`, `v2beta3`.
-fn is_version(text: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(rest) = text.strip_prefix('v') else { return false };
-    let (major, minor) =
-        rest.split_once("alpha").or_else(|| rest.split_once("beta")).unwrap_or((rest, "1"));
-    is_number(major) && is_number(minor)
-}
-
-/// The operation of a managedFields entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ManagerOperation {
-    /// Server-side apply.
-    Apply,
-    /// Every other write.
-    Update,
-}
 
 /// Why an apply is refused.
 #[derive(Debug)]
@@ -98,13 +51,6 @@ pub enum ApplyError {
     Untracked(String),
     /// An apply must not contain managedFields (400).
     ManagedFieldsGiven,
-}
-
-/// Paths that no manager owns, from the resource's definition.
-#[derive(Clone, Debug, Default)]
-pub struct ResetFields {
-    /// Top-level or dotted field paths such as `status` or `metadata.deletionTimestamp`.
-    pub paths: Vec<String>,
 }
 
 /// Tracks a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones

@@ -35,7 +35,7 @@ const MAX_ERRORS: usize = 50;
 /// Max bytes that all patterns of a schema compile to: less than a second.
 const MAX_PATTERNS: usize = 64 << 20;
 
-/// What a schema needs of the definition that has it.
+/// Facts about a schema's definition.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaContext<'a> {
     /// The schema's path in errors: `spec.validation.openAPIV3Schema` or

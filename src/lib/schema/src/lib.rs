@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod custom;
+mod duration;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]

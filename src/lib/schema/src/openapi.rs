@@ -2,6 +2,8 @@
 //!
 //! Named nodes become definitions that are referred to; everything else is inlined.
 
+mod validations;
+
 use crate::schema::{Emit, Kind, ListType, MAX_WALK, MapType, Property, Schema};
 use ferrokube_apimachinery::document::{Map, Value, json};
 
@@ -18,7 +20,7 @@ pub fn definitions_v2(schema: &Schema, into: &mut Map) {
 }
 
 /// A node inlined into another one's keywords.
-pub(crate) fn inline_v3(schema: &Schema) -> Value {
+fn inline_v3(schema: &Schema) -> Value {
     Value::Object(Renderer { version: OpenApiVersion::V3, referred: Vec::new() }.body(schema, 0))
 }
 
@@ -286,7 +288,7 @@ impl<'a> Renderer<'a> {
             out.insert("nullable".to_owned(), Value::Bool(true));
         }
         if let Some(checks) = &schema.checks {
-            checks.render(self.version == OpenApiVersion::V3, out);
+            validations::render(checks, self.version, out);
         }
         if schema.kind == Kind::IntOrString && !schema.native && self.version == OpenApiVersion::V3
         {

@@ -11,12 +11,8 @@ use std::str::Chars;
 pub use expression::{Expression, compile, compile_within};
 pub use program::StepsExhausted;
 
+pub use crate::duration::worded_duration;
 pub use crate::validate::fits_format;
-
-/// Parses a duration in words, as `format: duration` allows: `2 days`. In nanoseconds.
-pub fn worded_duration(text: &str) -> Option<i64> {
-    crate::validate::worded_duration(text)
-}
 
 /// Extracts the message from the parser's output: the expression, a line that points at the error,
 /// and the message.

@@ -18,7 +18,6 @@ mod values;
 pub use checks::{Checks, Pattern};
 pub use convert::convert;
 pub use defaults::default;
-pub(crate) use formats::worded_duration;
 pub use formats::{fits as fits_format, is_known as is_known_text_format};
 pub use ordered::{MAX_ORDERED, first_misfit, last_spelling, mistyped, strict_findings};
 pub use prune::prune;

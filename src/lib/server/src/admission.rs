@@ -1,7 +1,7 @@
 //! The built-in admission steps of a control plane: those of the kinds that it serves.
 
-use crate::builder::{FromServer, ServerContext};
 use crate::config::WebhookConfig;
+use crate::context::{FromServer, ServerContext, serves};
 use crate::error::BuildError;
 use crate::rights::{Rights, escalation_step};
 use ferrokube_admission::certificates::{
@@ -189,7 +189,7 @@ impl StepInputs {
     }
 
     fn serves(&self, group: &str, kinds: &[&str]) -> bool {
-        kinds.iter().any(|plural| crate::assembly::serves(&self.context.catalog, group, plural))
+        kinds.iter().any(|plural| serves(&self.context.catalog, group, plural))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use crate::admission::{self, OwnSteps, StepInputs};
 use crate::authentication_info::AuthenticationInfo;
-use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled, ServerContext, StoreContext};
+use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled};
 use crate::client_certificate::{FRONT_PROXY, KUBELET_CLIENT, OwnCertificate};
 use crate::config::{AuthenticatorKind, StorageConfig};
 use crate::connections::connections;
+use crate::context::{ServerContext, StoreContext, serves};
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, InputError};
 use crate::expiry::ExpiryWatch;
@@ -100,11 +101,6 @@ pub(crate) struct Assembled {
     pub(crate) expiry: ExpiryWatch,
     /// Names of the admission steps.
     pub(crate) steps: Vec<&'static str>,
-}
-
-/// Whether a native kind is served, in any version.
-pub(crate) fn serves(catalog: &Catalog, group: &str, plural: &str) -> bool {
-    catalog.definition(group, plural).is_some()
 }
 
 /// A storage in another process.

@@ -7,6 +7,7 @@ use crate::config::{
     ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
 use crate::connections::{self, OwnConnection};
+use crate::context::{FromServer, FromStore, ServerContext, StoreContext};
 use crate::data_dir::DataDir;
 use crate::error::{BuildError, ServeError};
 use crate::listener::{self, Listener};
@@ -35,31 +36,7 @@ use std::time::Duration;
 /// Certificates are renewed after two thirds of their life, which must not become a busy loop.
 const MIN_ADMIN_LIFETIME: Duration = Duration::from_secs(1);
 
-/// State that authenticators and authorizers can read and watch. The catalog has all native kinds.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct StoreContext {
-    /// The storage.
-    pub store: Store,
-    /// The served resources.
-    pub catalog: Arc<Catalog>,
-}
-
-/// State that admission steps, handlers and routes can use.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct ServerContext {
-    /// The storage.
-    pub store: Store,
-    /// The served resources.
-    pub catalog: Arc<Catalog>,
-    /// The server's authorizer.
-    pub authorizer: Arc<dyn Authorizer>,
-}
-
 pub(crate) type InstallHandlers = Box<dyn FnOnce(&Catalog, &Composition) + Send>;
-pub(crate) type FromStore<T> = Box<dyn FnOnce(&StoreContext) -> Arc<T> + Send>;
-pub(crate) type FromServer<T> = Box<dyn FnOnce(&ServerContext) -> Arc<T> + Send>;
 
 /// A handler of a computed resource or subresource.
 pub(crate) struct Handled {

@@ -1,9 +1,10 @@
 //! Subresources that connect to other servers: kubelets, pods and services, and what the program
 //! adds.
 
-use crate::builder::{ControlPlaneBuilder, FromServer, ServerContext};
+use crate::builder::ControlPlaneBuilder;
 use crate::client_certificate::OwnCertificate;
 use crate::config::KubeletAccessConfig;
+use crate::context::{FromServer, ServerContext};
 use crate::error::{BuildError, InputError};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_controlplane::connect::{

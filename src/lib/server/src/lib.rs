@@ -31,6 +31,7 @@ pub mod builder;
 mod client_certificate;
 pub mod config;
 mod connections;
+mod context;
 pub mod data_dir;
 pub mod error;
 mod expiry;
@@ -41,11 +42,12 @@ pub mod static_tokens;
 pub mod token_keys;
 
 pub use assembly::{AUDIT_RESERVE, value_codec};
-pub use builder::{ControlPlane, ControlPlaneBuilder, ServerContext, StoreContext};
+pub use builder::{ControlPlane, ControlPlaneBuilder};
 pub use config::{
     AggregationConfig, AuthenticatorKind, FrontProxyConfig, KubeletAccessConfig, ListenerConfig,
     ServiceAccountConfig, StorageConfig, WebhookConfig,
 };
+pub use context::{ServerContext, StoreContext};
 pub use data_dir::DataDir;
 pub use error::{BuildError, InputError, ServeError};
 pub use running::RunningControlPlane;

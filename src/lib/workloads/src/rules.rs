@@ -24,106 +24,22 @@
 pub(crate) mod addresses;
 mod choices;
 pub(crate) mod devices;
+mod field;
 mod numbers;
 pub(crate) mod references;
 mod schedules;
 pub(crate) mod selectors;
 pub(crate) mod texts;
 
-use crate::checks::{self, FieldErrors, TextForm};
+use crate::checks::{self, FieldErrors};
 use crate::conditions::{Conditions, find, is_given, is_set};
 use crate::paths::FieldPath;
 use crate::warnings::{self, Warnings};
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::field::{FieldError, Shown};
+use ferrokube_apimachinery::field::FieldError;
+pub(crate) use field::RuleRow;
+use field::{CheckFn, Each, RuledField};
 use std::collections::HashSet;
-
-/// A check of one field.
-#[derive(Clone, Debug)]
-pub(crate) struct RuleRow {
-    /// Where errors place it: [`FieldPath::placed`].
-    place: &'static str,
-    is_indexed: bool,
-    path: Vec<&'static str>,
-    /// Whether it checks each item (`[]`) or each key (`{}`) instead.
-    each: Each,
-    when: Conditions,
-    /// Whether it holds of new objects, and of a list that got its second item, alone: `(grown)` before the
-    /// conditions.
-    is_of_grown: bool,
-    word: &'static str,
-    check: CheckFn,
-    argument: &'static str,
-    form: Option<TextForm>,
-    detail: &'static str,
-    /// Whether the error about a repeated item names the field that is the same.
-    names_key: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Each {
-    No,
-    Item,
-    Key,
-}
-
-/// Appends errors if a field breaks a rule.
-type CheckFn = fn(&RuledField<'_>, &mut FieldErrors);
-
-/// The field that a rule checks.
-struct RuledField<'a> {
-    rule: &'a RuleRow,
-    /// The object that has the field.
-    object: &'a Map,
-    old: Option<&'a Map>,
-    /// The field's value; `None` for rules on the object itself.
-    value: Option<&'a Value>,
-    path: FieldPath<'a>,
-}
-
-impl RuledField<'_> {
-    /// The value if it is set.
-    fn set(&self) -> Option<&Value> {
-        self.value.filter(|value| is_set(value))
-    }
-
-    /// The value if it was given.
-    fn given(&self) -> Option<&Value> {
-        self.value.filter(|value| is_given(value))
-    }
-
-    fn text(&self) -> &str {
-        self.value.and_then(Value::as_str).unwrap_or_default()
-    }
-
-    fn number(&self) -> Option<i64> {
-        self.value.and_then(Value::as_i64)
-    }
-
-    fn items(&self) -> &[Value] {
-        self.value.and_then(Value::as_array).map_or(&[], |list| list.as_slice())
-    }
-
-    /// The row's message, or the usual one.
-    fn detail<'b>(&'b self, usual: &'b str) -> &'b str {
-        if self.rule.detail.is_empty() { usual } else { self.rule.detail }
-    }
-
-    /// Names in the argument.
-    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.rule.argument.split(',')
-    }
-
-    /// The number in the argument.
-    fn bound(&self) -> i64 {
-        self.rule.argument.parse().unwrap_or_default()
-    }
-
-    /// The value of another field, 0 if unset.
-    fn other(&self) -> i64 {
-        self.object.get(self.rule.argument).and_then(Value::as_i64).unwrap_or_default()
-    }
-}
 
 impl RuleRow {
     /// # Panics
@@ -478,9 +394,4 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
             errors.duplicate(it.path.index(at).field(shown), value);
         }
     }
-}
-
-/// Values as shown in a message.
-fn listed(it: &RuledField<'_>, shown: impl Shown, errors: &mut FieldErrors) {
-    errors.push(|| FieldError::not_supported(it.path, shown, it.names()));
 }

@@ -220,7 +220,7 @@ fn character(byte: u8) -> String {
         b'\'' => "'\\''".to_owned(),
         b'"' => "'\"'".to_owned(),
         other => {
-            let quoted = crate::field::quote(&char::from(other).to_string());
+            let quoted = crate::quote::quote(&char::from(other).to_string());
             format!("'{}'", &quoted[1..quoted.len() - 1])
         }
     }

@@ -15,8 +15,7 @@ pub(crate) async fn get(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = request.parsed_head().accepted(offer(&target.served, views(target)))?;
-    let mut object =
-        api.registry.get(request.context(), target, request.action.options().get()?).await?;
+    let mut object = api.registry.get(target, request.action.options().get()?).await?;
     check_view(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) {

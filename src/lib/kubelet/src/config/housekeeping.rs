@@ -2,7 +2,6 @@
 
 use super::duration;
 use super::eviction::EvictionSettings;
-use crate::log_files::LogRotation;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_images::{CredentialVerification, ImageCollection};
@@ -11,6 +10,19 @@ use std::time::Duration;
 /// Minimum interval between checks of log sizes, as in kubelet.
 const LEAST_INTERVAL: Duration = Duration::from_secs(3);
 const ALLOWLISTED: &str = "NeverVerifyAllowlistedImages";
+
+/// When logs are rotated, and how many files are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRotation {
+    /// Size in bytes at which a log is rotated; `None`: never.
+    pub max_bytes: Option<u64>,
+    /// Max files per container, including the current one; at least two.
+    pub max_files: u32,
+    /// Max concurrent rotations.
+    pub workers: u32,
+    /// Interval between checks.
+    pub interval: Duration,
+}
 
 /// As in a file; `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 //! the wrong type is an error. A field that is not implemented here is named in a warning, never
 //! silently ignored.
 
+pub(crate) mod dns;
 mod eviction;
 mod fields;
 mod housekeeping;
 mod server;
 
-use crate::dns::ClusterDns;
 use crate::eviction::threshold::EvictionPolicy;
-use crate::log_files::LogRotation;
+use dns::ClusterDns;
 pub use eviction::EvictionSettings;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::go;
@@ -19,7 +19,7 @@ use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::yaml;
 use ferrokube_images::{CredentialVerification, ImageCollection, PullConfig};
 use fields::{ConfigFieldType, UNUSED, USED};
-pub use housekeeping::HousekeepingSettings;
+pub use housekeeping::{HousekeepingSettings, LogRotation};
 pub use server::{ServerConfig, ServerSettings};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -249,13 +249,8 @@ fn unfit(name: &str, value: &Value, go_type: &str) -> String {
     format!("json: cannot unmarshal {given} into Go struct field {KIND}.{name} of type {go_type}")
 }
 
-/// A duration as other files of kubelet have it.
-pub(crate) fn go_duration_of(text: &str) -> Result<Duration, String> {
-    duration(text)
-}
-
 /// A Go duration of whole nanoseconds: `1m30s`, `1.5h`, `100ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || go::duration_fault(text);
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -7,7 +7,6 @@
 
 mod rotation;
 
-pub use rotation::LogRotation;
 pub(crate) use rotation::{forget, run};
 
 use flate2::Compression;

@@ -4,6 +4,7 @@
 use super::{COMPRESSED, LogDirectory};
 use crate::assemble::{CONTAINER_NAME, POD_UID};
 use crate::background::in_background;
+use crate::config::LogRotation;
 use crate::node::PodNode;
 use ferrokube_cri::{
     ContainerFilter, ContainerPhase, ContainerStateValue, ContainerStatusRequest, CriError,
@@ -14,22 +15,8 @@ use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{Timestamp, ToSpan, civil::DateTime};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const STAMP: &str = "%Y%m%d-%H%M%S";
-
-/// When logs are rotated, and how many files are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRotation {
-    /// Size in bytes at which a log is rotated; `None`: never.
-    pub max_bytes: Option<u64>,
-    /// Max files per container, including the current one; at least two.
-    pub max_files: u32,
-    /// Max concurrent rotations.
-    pub workers: u32,
-    /// Interval between checks.
-    pub interval: Duration,
-}
 
 /// Why a log was not rotated; retried at the next check.
 #[derive(Debug, thiserror::Error)]

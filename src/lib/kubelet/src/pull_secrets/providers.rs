@@ -7,7 +7,7 @@
 
 use super::keyring::{Keyring, is_for, repository};
 use crate::background::in_background;
-use crate::config::go_duration_of;
+use crate::config::duration;
 use ferrokube_apimachinery::yaml;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -218,7 +218,7 @@ impl CredentialProvider {
                 "providers.apiVersion: Unsupported value: {given:?}: supported values: {known}"
             ));
         }
-        let default_duration = go_duration_of(&config.default_cache_duration)
+        let default_duration = duration(&config.default_cache_duration)
             .map_err(|why| format!("providers.defaultCacheDuration: {why}"))?;
         let executable = executables.join(name);
         if !executable.is_file() {
@@ -259,7 +259,7 @@ impl CredentialProvider {
             }
         };
         let duration = match response.cache_duration {
-            Some(text) => go_duration_of(&text)?,
+            Some(text) => duration(&text)?,
             None => self.default_duration,
         };
         let auths = response.auth.unwrap_or_default();

@@ -1,6 +1,6 @@
 //! LIST: selects a snapshot of the store and a page of it.
 
-use super::pages::PagePosition;
+use super::pages::{PagePosition, SWEEP_INTERVAL};
 use super::select::{MatchCost, Selection};
 use super::token::{self, ContinueToken};
 use super::{
@@ -40,6 +40,16 @@ struct ListStart {
 }
 
 impl Registry {
+    /// Periodically drops snapshots of paged lists, and reports the bytes that responses being sent
+    /// keep from being freed. Never resolves.
+    pub async fn evict_pages(&self, pinned: impl Fn(u64)) {
+        loop {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            pinned(self.pinned_bytes());
+            self.state.pages.sweep(self.store());
+        }
+    }
+
     /// LIST.
     ///
     /// # Errors

@@ -27,8 +27,8 @@ const MAX_STATES: usize = 128;
 /// Bytes that snapshots may keep from being freed; or as many as the store has live, if that is
 /// more.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// Interval of evicting by time and bytes.
-const EVICTION_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of sweeps.
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Least recently used first.
 #[derive(Default)]
@@ -134,6 +134,14 @@ impl Pages {
         revision < self.expiry.lock().before
     }
 
+    /// Drops snapshots that have expired or are beyond the limits.
+    pub(super) fn sweep(&self, store: &Store) {
+        self.expire(store.revision());
+        if !self.lock().is_empty() {
+            self.evict(store, MAX_BYTES.max(store.live_bytes()));
+        }
+    }
+
     /// Expires pages by time. `current` is the revision of the store.
     fn expire(&self, current: Revision) {
         let mut expiry = self.expiry.lock();
@@ -191,21 +199,6 @@ fn bytes(held: &[HeldSnapshot], store: &Store) -> HashMap<Prefix, u64> {
         *all += snapshot.bytes();
     }
     kept.into_iter().map(|(prefix, (overwritten, all))| (prefix, overwritten.min(all))).collect()
-}
-
-impl crate::Registry {
-    /// Periodically evicts snapshots, and reports the bytes that responses being sent keep from
-    /// being freed. Never resolves.
-    pub async fn evict_pages(&self, pinned: impl Fn(u64)) {
-        loop {
-            tokio::time::sleep(EVICTION_INTERVAL).await;
-            pinned(self.pinned_bytes());
-            self.state.pages.expire(self.store().revision());
-            if !self.state.pages.lock().is_empty() {
-                self.state.pages.evict(self.store(), MAX_BYTES.max(self.store().live_bytes()));
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -267,7 +260,7 @@ mod tests {
         while !pages.is_expired(state.revision) {
             assert!(begun.elapsed() <= EXPIRY_INTERVAL * 6, "{:?}", begun.elapsed());
             pages.hold(1, &prefix, &state, PagePosition::Later);
-            tokio::time::advance(EVICTION_INTERVAL).await;
+            tokio::time::advance(SWEEP_INTERVAL).await;
             pages.expire(store.revision());
         }
         assert!(begun.elapsed() >= EXPIRY_INTERVAL * 5, "{:?}", begun.elapsed());

@@ -197,7 +197,7 @@ impl Things {
     /// As the API server's handler does.
     async fn get(&self, version: &str, name: &str) -> Result<Document, Failure> {
         let target = self.target(version, name);
-        let object = self.server.registry.get(&context(), &target, "").await?;
+        let object = self.server.registry.get(&target, "").await?;
         let Object::Stored(entry) = object else { return Ok(document(object, &target)) };
         let entry = self.server.registry.entry_in_version(&target.served, entry).await?;
         Ok(document(Object::Stored(entry), &target))

@@ -181,11 +181,7 @@ async fn fault_40_the_namespace_is_that_of_the_path() {
         ("", "NotFound"),
     ] {
         target.name = Some(hostile.to_owned());
-        assert_eq!(
-            outcome(&server.registry.get(&context(), &target, "").await).0,
-            reason,
-            "{hostile:?}"
-        );
+        assert_eq!(outcome(&server.registry.get(&target, "").await).0, reason, "{hostile:?}");
     }
 }
 

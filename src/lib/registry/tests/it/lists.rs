@@ -233,11 +233,11 @@ async fn fault_19_a_future_version_is_waited_for_and_then_refused() {
     assert_eq!(future.unwrap_err().details.unwrap().retry_after_seconds, 1);
     let target = server.target(CONFIGMAPS, "a");
     refused(
-        &server.registry.get(&context(), &target, "9223372036854775807").await,
+        &server.registry.get(&target, "9223372036854775807").await,
         "Timeout",
         &["ResourceVersionTooLarge "],
     );
-    refused(&server.registry.get(&context(), &target, "abc").await, "500", &[]);
+    refused(&server.registry.get(&target, "abc").await, "500", &[]);
 }
 
 #[tokio::test]

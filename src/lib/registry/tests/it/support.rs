@@ -231,7 +231,7 @@ impl TestRegistry {
 
     pub(crate) async fn get(&self, kind: (&str, &str), name: &str) -> Result<Document, Failure> {
         let target = self.target(kind, name);
-        Ok(self.registry.get(&context(), &target, "").await?.into_document(&target.served))
+        Ok(self.registry.get(&target, "").await?.into_document(&target.served))
     }
 
     pub(crate) async fn delete(&self, kind: (&str, &str), name: &str) -> Result<Deleted, Failure> {

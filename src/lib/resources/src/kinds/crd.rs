@@ -2,6 +2,7 @@
 //! resources.
 
 mod conversion;
+mod fields;
 mod former;
 mod names;
 mod paths;
@@ -16,6 +17,7 @@ use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{
     Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, Verbs, WhileOff,
 };
+use fields::{is_established, is_true, versions};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -171,15 +173,6 @@ impl Hooks for CustomResourceDefinition {
     }
 }
 
-/// Versions as given.
-fn versions(object: &Document) -> &[Value] {
-    object.list(&["spec", "versions"])
-}
-
-fn is_true(value: &Value, field: &str) -> bool {
-    value.get(field).and_then(Value::as_bool).unwrap_or(false)
-}
-
 /// Adds the storage version to `status.storedVersions`: objects may be stored in any of them.
 fn record_storage_version(object: &mut Document) {
     let Some(name) = versions(object)
@@ -207,13 +200,6 @@ fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
         errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
     }
     errors
-}
-
-fn is_established(object: &Document) -> bool {
-    let conditions = object.list(&["status", "conditions"]);
-    conditions.iter().any(|condition| {
-        text(condition, "type") == "Established" && text(condition, "status") == "True"
-    })
 }
 
 /// Group and plural are immutable; scope and kind are so once the definition is established.

@@ -2,7 +2,6 @@
 
 use super::element;
 use super::set::{self, Fields, unite};
-use super::{Manager, ManagerOperation};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::{time, work};
@@ -12,6 +11,55 @@ use std::collections::HashMap;
 const MAX_UPDATE_MANAGERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 const PATH: [&str; 2] = ["metadata", "managedFields"];
+
+/// The key of a managedFields entry, and facts about the write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manager {
+    /// `fieldManager`, or the first word of the User-Agent.
+    pub name: String,
+    /// `Apply` or `Update`.
+    pub operation: ManagerOperation,
+    /// `apiVersion` of the written object.
+    pub api_version: String,
+    /// Empty for the object itself.
+    pub subresource: String,
+    /// RFC 3339 seconds; the entry's time, if it changes.
+    pub time: String,
+    /// Whether the server sets the trace annotations, which then have no owner.
+    pub ids_are_servers: bool,
+    /// The other versions of a custom resource, as `apiVersion`; `None` accepts entries of any
+    /// version.
+    pub other_versions: Option<Vec<String>>,
+}
+
+impl Manager {
+    /// Whether the entry's version exists.
+    pub(super) fn knows(&self, entry: &ManagerEntry) -> bool {
+        entry.api_version == self.api_version
+            || match &self.other_versions {
+                Some(others) => others.contains(&entry.api_version),
+                None => is_version(entry.api_version.rsplit('/').next().unwrap_or_default()),
+            }
+    }
+}
+
+/// Whether a native kind could have this version: `v1`, `v2beta3`.
+fn is_version(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(rest) = text.strip_prefix('v') else { return false };
+    let (major, minor) =
+        rest.split_once("alpha").or_else(|| rest.split_once("beta")).unwrap_or((rest, "1"));
+    is_number(major) && is_number(minor)
+}
+
+/// The operation of a managedFields entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagerOperation {
+    /// Server-side apply.
+    Apply,
+    /// Every other write.
+    Update,
+}
 
 /// A managedFields entry.
 #[derive(Clone, Debug, PartialEq)]

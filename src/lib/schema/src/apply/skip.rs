@@ -1,8 +1,14 @@
 //! Fields without an owner: server-set metadata, the trace annotations, and the definition's reset
 //! fields.
 
-use super::ResetFields;
 use ferrokube_apimachinery::document::Text;
+
+/// Paths that no manager owns, from the resource's definition.
+#[derive(Clone, Debug, Default)]
+pub struct ResetFields {
+    /// Top-level or dotted field paths such as `status` or `metadata.deletionTimestamp`.
+    pub paths: Vec<String>,
+}
 
 /// Ferrokube's own annotations are stamped on every write: owning them would make every write a
 /// change of ownership.

@@ -1,9 +1,8 @@
 //! Value validations as data.
 
-use super::composition;
 use crate::pattern::{Expression, StepsExhausted, compile, compile_within};
 use crate::schema::Node;
-use ferrokube_apimachinery::document::{Map, Number, Value, json};
+use ferrokube_apimachinery::document::{Number, Value};
 use std::sync::{Arc, OnceLock};
 
 /// Value validations of a node, loaded from a custom resource's schema.
@@ -113,50 +112,5 @@ impl Checks {
     pub(super) fn composes(&self) -> bool {
         self.not.is_some()
             || [&self.all_of, &self.any_of, &self.one_of].iter().any(|nodes| !nodes.is_empty())
-    }
-
-    /// Writes the keywords to an OpenAPI schema. Compositions are omitted from version 2, since not
-    /// all clients support them.
-    pub(crate) fn render(&self, v3: bool, out: &mut Map) {
-        let numbers = [
-            ("minimum", &self.minimum),
-            ("maximum", &self.maximum),
-            ("multipleOf", &self.multiple_of),
-        ];
-        for (name, number) in numbers {
-            if let Some(number) = number {
-                out.insert(name.to_owned(), Value::Number(*number));
-            }
-        }
-        for (name, flag) in [
-            ("exclusiveMinimum", self.exclusive_minimum),
-            ("exclusiveMaximum", self.exclusive_maximum),
-        ] {
-            if flag {
-                out.insert(name.to_owned(), Value::Bool(true));
-            }
-        }
-        let bounds = [
-            ("minLength", self.min_length),
-            ("maxLength", self.max_length),
-            ("minItems", self.min_items),
-            ("maxItems", self.max_items),
-            ("minProperties", self.min_properties),
-            ("maxProperties", self.max_properties),
-        ];
-        for (name, bound) in bounds {
-            if let Some(bound) = bound {
-                out.insert(name.to_owned(), json!(bound));
-            }
-        }
-        if let Some(pattern) = &self.pattern {
-            out.insert("pattern".to_owned(), Value::from(&*pattern.text));
-        }
-        if !self.rules.is_empty() {
-            out.insert("x-kubernetes-validations".to_owned(), Value::from(self.rules.clone()));
-        }
-        if v3 {
-            composition::render(self, out);
-        }
     }
 }

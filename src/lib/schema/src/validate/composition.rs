@@ -3,8 +3,7 @@
 use super::checks::Checks;
 use super::path::Path;
 use super::values::ErrorCollector;
-use crate::openapi;
-use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, quote};
 
 /// The errors of an alternative, and how much of it matches.
@@ -89,21 +88,4 @@ fn merge(collector: &mut ErrorCollector<'_>, alternative: Option<Alternative>) {
     let (errors, matched) = alternative.unwrap_or_default();
     collector.matched += matched;
     collector.extend(errors);
-}
-
-/// Writes the compositions to an OpenAPI schema.
-pub(super) fn render(checks: &Checks, out: &mut Map) {
-    for (name, nodes) in
-        [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)]
-    {
-        if !nodes.is_empty() {
-            out.insert(
-                name.to_owned(),
-                Value::Array(nodes.iter().map(|node| openapi::inline_v3(node)).collect()),
-            );
-        }
-    }
-    if let Some(node) = &checks.not {
-        out.insert("not".to_owned(), openapi::inline_v3(node));
-    }
 }

@@ -3,7 +3,6 @@
 mod texts;
 
 pub use texts::fits;
-pub(crate) use texts::worded_duration;
 
 use crate::schema::{Kind, Schema};
 

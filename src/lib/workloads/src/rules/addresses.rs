@@ -1,6 +1,6 @@
 //! Rules about addresses, hosts and ports.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::{self, FieldErrors, PORT, is_port};
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;

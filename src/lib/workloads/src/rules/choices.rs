@@ -1,6 +1,6 @@
 //! Rules for unions: objects that set one of several fields.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;

@@ -1,6 +1,6 @@
 //! Rules about devices, their drivers and pools.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;

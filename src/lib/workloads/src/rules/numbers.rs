@@ -1,6 +1,6 @@
 //! Rules about numbers and amounts.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::{FieldErrors, PORT, is_port};
 use crate::conditions::find;
 use ferrokube_apimachinery::document::{Map, Value};

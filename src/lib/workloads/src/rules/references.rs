@@ -1,7 +1,7 @@
 //! Rules for field references, and for formats of other systems: iSCSI initiators, sysctls, Windows
 //! users.
 
-use super::{CheckFn, RuledField, listed};
+use super::field::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, text};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;

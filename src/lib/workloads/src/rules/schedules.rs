@@ -1,6 +1,6 @@
 //! Rules about schedules of cron jobs.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
 use ferrokube_apimachinery::document::Value;
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! Rules for node and pod selectors.
 
-use super::{CheckFn, RuledField};
+use super::field::{CheckFn, RuledField};
 use crate::checks::{FieldErrors, given, items, text};
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;

@@ -1,6 +1,6 @@
 //! Rules about texts, labels and selectors.
 
-use super::{CheckFn, RuledField, listed};
+use super::field::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, PORT, is_port, items, text};
 use crate::conditions::is_set;
 use crate::paths::FieldPath;

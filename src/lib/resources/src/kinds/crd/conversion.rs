@@ -1,5 +1,6 @@
 //! Validates conversion between versions.
 
+use super::fields::is_established;
 use crate::checks::client_config::client_config;
 use crate::checks::{all_invalid, items, text};
 use base64::Engine;
@@ -58,7 +59,7 @@ pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldEr
 /// Whether the CA bundle is not validated: until the definition is established, or if the stored
 /// bundle is invalid too.
 fn may_have_bad_bundle(old: Option<&Document>) -> bool {
-    let Some(old) = old.filter(|old| super::is_established(old)) else { return true };
+    let Some(old) = old.filter(|old| is_established(old)) else { return true };
     let bundle =
         old.str(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]).unwrap_or_default();
     !bundle.is_empty() && !is_ca_bundle(bundle)

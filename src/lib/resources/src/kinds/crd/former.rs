@@ -2,7 +2,7 @@
 //!
 //! Fields common to all versions are at the top of `spec`; only differing ones are in the versions.
 
-use super::versions;
+use super::fields::versions;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 
 const FORMER: &str = "apiextensions.k8s.io/v1beta1";

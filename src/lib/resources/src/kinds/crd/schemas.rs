@@ -1,6 +1,6 @@
 //! Validates schemas: every version has a complete, structural one.
 
-use super::versions;
+use super::fields::versions;
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;

@@ -1,7 +1,7 @@
 //! Validates the list of versions: names, and exactly one storage version.
 
+use super::fields::{is_true, versions};
 use super::names::one_invalid;
-use super::{is_true, versions};
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;

@@ -1,0 +1,27 @@
+//! Settings of name resolution.
+
+use std::path::PathBuf;
+
+/// The machine's file, which runtimes give to a pod that has no other.
+pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Where pods of the cluster resolve names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterDns {
+    /// Name servers of the cluster; none: pods have those of the node.
+    pub(crate) servers: Vec<String>,
+    /// Domain of Services, such as `cluster.local`.
+    pub(crate) domain: String,
+    /// The node's own.
+    pub(crate) resolv_conf: PathBuf,
+}
+
+impl Default for ClusterDns {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            domain: "cluster.local".to_owned(),
+            resolv_conf: RESOLV_CONF.into(),
+        }
+    }
+}
