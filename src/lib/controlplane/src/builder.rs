@@ -16,12 +16,12 @@ use crate::health::Health;
 use crate::identity::IdentityLeases;
 use crate::maintained;
 use crate::metrics::{MetricSources, Metrics, RegisterMetrics};
+use crate::mounts::Mounts;
 use crate::observer::Observer;
 use crate::openapi::{OpenApi, OpenApiSources, SchemaSource};
 use crate::paths::PathApi;
 use crate::resource_api::ResourceApi;
 use crate::route::Route;
-use crate::routes::Routes;
 use crate::service::ApiHandler;
 use crate::state::ServerState;
 use crate::verbs::watch::WatchService;
@@ -208,7 +208,7 @@ impl ApiServerBuilder {
         self.add_own_steps(&loops);
         let (_, served) = self.registry.catalog().all();
         let encoder = Encoder::new(self.messages);
-        let routes = Routes::new(self.routes);
+        let mounts = Mounts::new(self.routes);
         let catalog = Arc::clone(self.registry.catalog());
         let discovery = Discovery::new(catalog, Arc::clone(&self.aggregator), encoder.clone());
         let discovery = Arc::new(discovery);
@@ -216,7 +216,7 @@ impl ApiServerBuilder {
             schemas: self.schemas,
             catalog: Arc::clone(self.registry.catalog()),
             aggregator: Arc::clone(&self.aggregator),
-            mounted: routes.paths().map(|path| path.trim_matches('/').to_owned()).collect(),
+            mounted: mounts.paths().map(|path| path.trim_matches('/').to_owned()).collect(),
         });
         let (store, audit) = (self.registry.store().clone(), self.audit.clone());
         let health =
@@ -263,7 +263,7 @@ impl ApiServerBuilder {
                 health,
                 metrics: Arc::clone(&metrics),
                 metric_sources,
-                routes,
+                mounts,
                 encoder: encoder.clone(),
                 gates: self.gates.clone(),
                 flow: Arc::clone(&flow),

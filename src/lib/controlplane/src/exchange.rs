@@ -1,8 +1,8 @@
 //! A request on its way through the filters: [`Incoming`] before authentication, [`Request`] after.
 
 use crate::action::{Action, ResourceAction};
-use crate::filters::admit::Authorized;
 use crate::filters::audit::Audit;
+use crate::filters::authorize::Authorized;
 use crate::negotiate::ParsedHead;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;

@@ -6,11 +6,11 @@ use crate::encode::{Encoded, Encoder};
 use crate::exchange::Request;
 use crate::health::Health;
 use crate::metrics::{self, MetricSources, Metrics};
+use crate::mounts::Mounts;
 use crate::negotiate::{self, Accepted, Form, wants_pretty};
 use crate::openapi::OpenApi;
 use crate::rejection::{Rejection, method_not_allowed};
 use crate::route::RouteRequest;
-use crate::routes::Routes;
 use crate::{body, openapi, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_features::{Gates, OPENAPI_V3};
@@ -26,7 +26,7 @@ pub(crate) struct PathApi {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) metric_sources: MetricSources,
-    pub(crate) routes: Routes,
+    pub(crate) mounts: Mounts,
     pub(crate) encoder: Encoder,
     pub(crate) gates: Gates,
     pub(crate) flow: Arc<Flow>,
@@ -104,7 +104,7 @@ async fn route(
     request: &mut Request<'_>,
     action: &Action,
 ) -> Result<Response, Rejection> {
-    let Some(route) = api.routes.find(action.path()) else { return Ok(status::not_found()) };
+    let Some(route) = api.mounts.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
     head.method = request.head.method.clone();
     head.uri = request.head.uri.clone();
@@ -172,7 +172,7 @@ fn root(api: &PathApi) -> Result<Response, Rejection> {
     for probe in ["healthz", "livez", "readyz"] {
         paths.extend(api.health.names(probe).map(|check| format!("/{probe}/{check}")));
     }
-    paths.extend(api.routes.paths().map(str::to_owned));
+    paths.extend(api.mounts.paths().map(str::to_owned));
     paths.sort_unstable();
     paths.dedup();
     let mut document = Document::new();

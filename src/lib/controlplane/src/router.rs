@@ -2,7 +2,7 @@
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
 use crate::exchange::Request;
-use crate::filters::admit::Authorized;
+use crate::filters::authorize::Authorized;
 use crate::rejection::{Rejection, method_not_allowed};
 use crate::resource_api::ResourceApi;
 use crate::{decode, status, verbs};

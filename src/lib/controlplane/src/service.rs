@@ -1,13 +1,13 @@
 //! One request from arrival to response.
 
 use crate::exchange::Exchange;
-use crate::filters::admit::ANONYMOUS;
 use crate::filters::headers::AUDIT_ID;
 use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use crate::state::ServerState;
 use crate::{filters, handler, status};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::access::ANONYMOUS;
 use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};

@@ -1,8 +1,9 @@
 //! The request filters: one list, entered in order and left in reverse.
 
-pub(crate) mod admit;
 pub(crate) mod audit;
 pub(crate) mod audit_payload;
+pub(crate) mod authorize;
+pub(crate) mod flow;
 pub(crate) mod headers;
 pub(crate) mod identity;
 pub(crate) mod info;
@@ -121,13 +122,13 @@ pub(crate) const FILTERS: [Filter; 15] = [
     ),
     Filter::new(
         "flow control",
-        Entering::After(|state, request| admit::flow(&state.flow, &state.registry, request)),
+        Entering::After(|state, request| flow::enter(&state.flow, &state.registry, request)),
     )
-    .with_leave(|_, _, response| admit::leave(response)),
+    .with_leave(|_, _, response| flow::leave(response)),
     Filter::new(
         "authorization",
         Entering::After(|state, request| {
-            admit::authorize(state.authorizer(), &state.paths.routes, request)
+            authorize::enter(state.authorizer(), &state.paths.mounts, request)
         }),
     ),
 ];

@@ -83,10 +83,10 @@ impl EventEncoder {
 
     /// An event with a copy of the stored bytes.
     fn sliced(&self, kind: &str, entry: &Entry) -> Option<Bytes> {
-        let slice_of = self.slice_of(entry)?;
-        let mut out = Vec::with_capacity(slice_of.len() + kind.len() + 24);
+        let slice = self.slice_of(entry)?;
+        let mut out = Vec::with_capacity(slice.len() + kind.len() + 24);
         out.extend_from_slice(head_of(kind).as_bytes());
-        slice_of.write(entry, &mut out);
+        slice.write(entry, &mut out);
         out.extend_from_slice(TAIL);
         Some(out.into())
     }

@@ -1,11 +1,9 @@
-//! Flow control and authorization.
+//! Flow control: the flow of a request, and its work.
 
-use crate::action::{Action, Refusal, Verb, no_such_resource};
+use crate::action::{Action, Verb};
 use crate::exchange::Request;
 use crate::rejection::Rejection;
-use crate::routes::Routes;
-pub(crate) use ferrokube_auth::access::ANONYMOUS;
-use ferrokube_auth::{Authorizer, Decision};
+use ferrokube_auth::access::ANONYMOUS;
 use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
 use ferrokube_flow::{Classified, Flow};
 use ferrokube_registry::Registry;
@@ -16,7 +14,7 @@ use std::sync::Arc;
 /// Assigns the request to a flow and rejects it if even the queues are full. Its seats are taken
 /// once its body has arrived, see [`ferrokube_flow`]. Long-running requests other than watches need
 /// none.
-pub(crate) fn flow(
+pub(crate) fn enter(
     flow: &Flow,
     registry: &Registry,
     request: &mut Request<'_>,
@@ -99,57 +97,5 @@ impl FlowAction for Action {
             namespace: resource.namespace(),
             name: resource.name(),
         })
-    }
-}
-
-/// An action that the caller is allowed to do. Only [`authorize`] makes one; the handler takes
-/// nothing else.
-#[derive(Clone, Debug)]
-pub(crate) struct Authorized(Arc<Action>);
-
-impl Authorized {
-    /// The allowed action.
-    pub(crate) fn action(&self) -> &Action {
-        &self.0
-    }
-}
-
-/// Asks the authorizer. Hostile paths are rejected first; open paths are readable without asking.
-pub(crate) fn authorize(
-    authorizer: &dyn Authorizer,
-    routes: &Routes,
-    request: &mut Request<'_>,
-) -> Result<(), Rejection> {
-    let action = Arc::clone(&request.action);
-    match action.refusal() {
-        None | Some(Refusal::Nowhere) => {}
-        Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
-        Some(Refusal::NoResource | Refusal::Malformed) => return Err(no_such_resource().into()),
-    }
-    if action.resource().is_none() && action.verb() == "get" && routes.is_open(action.path()) {
-        request.authenticated.authorized = Some(Authorized(action));
-        return Ok(());
-    }
-    let user = request.user();
-    let access = action.access(user);
-    let reason = match authorizer.authorize(&access) {
-        Decision::Allow(reason) => {
-            annotate(request, "allow", &reason);
-            if matches!(action.refusal(), Some(Refusal::Nowhere)) {
-                return Err(no_such_resource().into());
-            }
-            request.authenticated.authorized = Some(Authorized(action));
-            return Ok(());
-        }
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
-    };
-    annotate(request, "forbid", &reason);
-    Err(ferrokube_auth::forbidden(&access, &reason).into())
-}
-
-fn annotate(request: &Request<'_>, decision: &str, reason: &str) {
-    if let Some(context) = &request.authenticated.context {
-        context.annotate_audit(super::audit::DECISION, decision);
-        context.annotate_audit(super::audit::REASON, reason);
     }
 }

@@ -31,10 +31,11 @@ pub fn is_own(path: &str) -> bool {
     }
 }
 
+/// Routes by the paths that they are mounted at.
 #[derive(Default)]
-pub(crate) struct Routes(Vec<MountedRoute>);
+pub(crate) struct Mounts(Vec<MountedRoute>);
 
-impl Routes {
+impl Mounts {
     pub(crate) fn new(routes: Vec<(String, bool, Arc<dyn Route>)>) -> Self {
         Self(
             routes
