@@ -1,4 +1,4 @@
-//! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench --bench trace --
+//! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench -p ferrokube-benches --bench trace --
 //! [--megabytes N]`.
 //!
 //! Generates logs of three components in three forms (text, JSON, audit events), and removes them
@@ -6,6 +6,7 @@
 //! does not depend on other load. `FERROKUBE_BINARY` selects another executable.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should say so")]
 
+use ferrokube_benches::built_binary;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -67,8 +68,7 @@ struct SearchCost {
 }
 
 fn run(logs: &Path, id: &str) -> SearchCost {
-    let binary = std::env::var("FERROKUBE_BINARY")
-        .unwrap_or_else(|_| env!("CARGO_BIN_EXE_ferrokube").to_owned());
+    let binary = built_binary().unwrap();
     let started = Instant::now();
     let mut child = Command::new(binary)
         .args(["trace", id, "--logs"])

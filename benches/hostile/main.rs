@@ -1,11 +1,11 @@
 //! Effect of attacks on another user: create latency, errors and server memory, per attack.
 //!
 //! ```text
-//! cargo bench --bench hostile                            # every attack, 10 s each, on one server
-//! cargo bench --bench hostile -- --only yaml-bomb --seconds 5
-//! cargo bench --bench hostile -- --check                 # fails if an aim is missed
-//! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
-//! cargo bench --bench hostile -- --share --check         # a greedy tenant instead of attacks
+//! cargo bench -p ferrokube-benches --bench hostile                            # every attack, 10 s each, on one server
+//! cargo bench -p ferrokube-benches --bench hostile -- --only yaml-bomb --seconds 5
+//! cargo bench -p ferrokube-benches --bench hostile -- --check                 # fails if an aim is missed
+//! cargo bench -p ferrokube-benches --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
+//! cargo bench -p ferrokube-benches --bench hostile -- --share --check         # a greedy tenant instead of attacks
 //! ```
 //!
 //! One server with 10,000 objects takes all attacks in turn, so memory that an attack leaves behind
@@ -116,7 +116,7 @@ fn lower_priority() {
 }
 
 async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
-    let binary = options.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_ferrokube").into());
+    let binary = options.binary.clone().map_or_else(ferrokube_benches::built_binary, Ok)?;
     let stage = Arc::new(
         Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?,
     );

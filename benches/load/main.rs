@@ -1,12 +1,12 @@
 //! A load generator for any Kubernetes-style API server: CPU per operation, rates and latencies.
 //!
 //! ```text
-//! cargo bench --bench load                                            # our own server, started in a temporary directory
-//! cargo bench --bench load -- --binary old=/tmp/old --binary new=/tmp/new --only create,get
-//! cargo bench --bench load -- --binary ferrokube=target/release/ferrokube --target PEER=KUBECONFIG,PID,PID --json out.json --page out.html
-//! cargo bench --bench load -- --server PEER=https://127.0.0.1:6443 --kubeconfig KUBECONFIG
-//! cargo bench --bench load -- --etcd target/etcd/3.5/etcd --only create,patch-hot,restart,memory
-//! cargo bench --bench load -- --curve objects=1000,10000,100000,1000000 --only none
+//! cargo bench -p ferrokube-benches --bench load                                            # our own server, started in a temporary directory
+//! cargo bench -p ferrokube-benches --bench load -- --binary old=/tmp/old --binary new=/tmp/new --only create,get
+//! cargo bench -p ferrokube-benches --bench load -- --binary ferrokube=target/release/ferrokube --target PEER=KUBECONFIG,PID,PID --json out.json --page out.html
+//! cargo bench -p ferrokube-benches --bench load -- --server PEER=https://127.0.0.1:6443 --kubeconfig KUBECONFIG
+//! cargo bench -p ferrokube-benches --bench load -- --etcd target/etcd/3.5/etcd --only create,patch-hot,restart,memory
+//! cargo bench -p ferrokube-benches --bench load -- --curve objects=1000,10000,100000,1000000 --only none
 //! ```
 //!
 //! With several servers the rounds are interleaved (A B, B A, A B, ...), so that noise affects all
@@ -207,7 +207,7 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
         .map(|text| Binary::parse(text).with_context(|| format!("--binary {text}")))
         .collect::<Result<Vec<_>, _>>()?;
     if binaries.is_empty() && options.target.is_empty() && options.server.is_empty() {
-        binaries.push(Binary::ours());
+        binaries.push(Binary::ours()?);
     }
     let on_etcd = options.etcd.iter().flat_map(|etcd| binaries.iter().map(|one| one.on_etcd(etcd)));
     let on_etcd: Vec<Binary> = on_etcd.collect();

@@ -37,7 +37,7 @@ fn about(page: &mut String, results: &Results) {
             (escape(&machine.cpu), escape(&machine.kernel), escape(&machine.command));
         let _ = writeln!(
             page,
-            "<p><small>{date}, {} cores of {cpu}, Linux {kernel}: <code>cargo bench --bench load -- {command}</code></small></p>",
+            "<p><small>{date}, {} cores of {cpu}, Linux {kernel}: <code>cargo bench -p ferrokube-benches --bench load -- {command}</code></small></p>",
             machine.cores
         );
     }

@@ -44,14 +44,13 @@ impl Binary {
         }
     }
 
-    /// The binary that cargo built for this bench.
-    pub(crate) fn ours() -> Self {
-        Self {
-            name: "ferrokube".to_owned(),
-            path: env!("CARGO_BIN_EXE_ferrokube").into(),
-            flags: Vec::new(),
-            etcd: None,
-        }
+    /// The release build.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ours() -> anyhow::Result<Self> {
+        let path = ferrokube_benches::built_binary()?;
+        Ok(Self { name: "ferrokube".to_owned(), path, flags: Vec::new(), etcd: None })
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Must never be used by shipped code. Start at [`cluster`].
 
+use anyhow::Context;
+
 pub mod client;
 pub mod cluster;
 pub mod kubectl;
@@ -25,6 +27,22 @@ pub fn json_lines(path: &std::path::Path) -> Vec<serde_json::Value> {
     let text = std::str::from_utf8(&text[..whole]).expect("UTF-8");
     let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     text.lines().map(value).collect()
+}
+
+/// The executable to measure: `FERROKUBE_BINARY`, or else what `cargo build --release` put next to
+/// the running bench.
+///
+/// # Errors
+/// If there is none.
+pub fn built_binary() -> anyhow::Result<std::path::PathBuf> {
+    if let Some(given) = std::env::var_os("FERROKUBE_BINARY") {
+        return Ok(given.into());
+    }
+    let bench = std::env::current_exe()?;
+    let built = bench.ancestors().nth(2).map(|profile| profile.join("ferrokube"));
+    built
+        .filter(|binary| binary.is_file())
+        .with_context(|| format!("no ferrokube next to {}: cargo build --release", bench.display()))
 }
 
 /// Writes an executable script. By a process of its own: this one may start others at any time,

@@ -1,4 +1,4 @@
-//! Many nodes against one API server: `cargo bench --bench nodes -- [--nodes N] [--pods N] [--seconds N]`.
+//! Many nodes against one API server: `cargo bench -p ferrokube-kubelet --bench nodes -- [--nodes N] [--pods N] [--seconds N]`.
 //!
 //! Each node is a kubelet as it is, on a runtime in memory: it registers, renews its lease, watches its
 //! pods and services, and writes statuses. All are in this process; the server is another. Prints what
@@ -14,7 +14,7 @@ use ferrokube_kubelet::{
     EventSink, FigureSource, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, NodeApi,
     NodeFigures, NodeIdentity, ResourceFigure,
 };
-use ferrokube_testkit::{Client, Cluster, Launch};
+use ferrokube_testkit::{Client, Cluster, Launch, built_binary};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,8 +65,7 @@ impl BenchSize {
 #[tokio::main]
 async fn main() {
     let size = BenchSize::given();
-    let binary = std::env::var("FERROKUBE_BINARY")
-        .unwrap_or_else(|_| env!("CARGO_BIN_EXE_ferrokube").to_owned());
+    let binary = built_binary().unwrap();
     let server = Launch::new(binary).flag("--profile=kubernetes").start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut kubelets = JoinSet::new();
