@@ -57,7 +57,7 @@ pub fn breathe() {
         let next = breaths.get().wrapping_add(1);
         breaths.set(next);
         if next.is_multiple_of(BREATHS_EACH) {
-            breathe_now();
+            call_breather();
         }
     });
 }
@@ -70,8 +70,13 @@ pub fn breaths<T>(run: impl FnOnce() -> T) -> (T, u32) {
 }
 
 /// The same between two steps of some hundred microseconds.
-#[cold]
 pub fn breathe_now() {
+    BREATHS.set(BREATHS.get().wrapping_add(1));
+    call_breather();
+}
+
+#[cold]
+fn call_breather() {
     if let Some(breather) = BREATHER.get()
         && !UNINTERRUPTED.get()
     {

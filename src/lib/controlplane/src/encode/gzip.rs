@@ -1,6 +1,7 @@
 //! One gzip member of parts that are deflated independently.
 
 use bytes::Bytes;
+use ferrokube_apimachinery::work;
 use flate2::{Compress, Compression, FlushCompress};
 use std::cell::RefCell;
 
@@ -47,16 +48,29 @@ thread_local! {
     static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
 }
 
-/// Raw deflate of the whole input, independent of earlier input. In one call, with room for input
-/// that cannot be compressed: a sync flush that is resumed with more room may end without its
-/// marker, at no byte boundary (Frommi/miniz_oxide#105).
+/// Bytes that are deflated in some hundred microseconds.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// Raw deflate of the whole input, independent of earlier input. With room for input that cannot be
+/// compressed: a sync flush that is resumed with more room may end without its marker, at no byte
+/// boundary (Frommi/miniz_oxide#105).
 fn deflate(input: &[u8], flush: FlushCompress) -> Bytes {
     COMPRESS.with_borrow_mut(|compress| {
         compress.reset();
         let mut out = Vec::with_capacity(input.len() + input.len() / 8 + 256);
-        let status = compress
-            .compress_vec(input, &mut out, flush)
-            .expect("deflating memory into memory cannot fail");
+        let mut rest = input;
+        let status = loop {
+            let (piece, after) = rest.split_at(rest.len().min(PIECE_BYTES));
+            let flush = if after.is_empty() { flush } else { FlushCompress::None };
+            let status = compress
+                .compress_vec(piece, &mut out, flush)
+                .expect("deflating memory into memory cannot fail");
+            if after.is_empty() {
+                break status;
+            }
+            rest = after;
+            work::breathe_now();
+        };
         let is_whole = match flush {
             FlushCompress::Finish => status == flate2::Status::StreamEnd,
             _ => out.ends_with(SYNC_MARKER) && compress.total_in() == input.len() as u64,
@@ -66,4 +80,48 @@ fn deflate(input: &[u8], flush: FlushCompress) -> Bytes {
         out.shrink_to_fit();
         out.into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GzipSum, PIECE_BYTES};
+    use ferrokube_apimachinery::work;
+    use flate2::FlushCompress;
+    use flate2::read::GzDecoder;
+    use std::io::Read;
+
+    /// Bytes that compress well, or hardly.
+    fn bytes(length: usize, is_random: bool) -> Vec<u8> {
+        let mut state = 1_u64;
+        let byte = |at: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if is_random { (state >> 56) as u8 } else { (at / 100) as u8 }
+        };
+        (0..length).map(byte).collect()
+    }
+
+    #[test]
+    fn parts_are_whole_at_any_length() {
+        for is_random in [false, true] {
+            for length in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7] {
+                let raw = bytes(length, is_random);
+                let mut sum = GzipSum::default();
+                let mut sent = super::HEADER.to_vec();
+                sent.extend_from_slice(&sum.deflate(&raw, FlushCompress::Sync));
+                sent.extend_from_slice(&sum.deflate(&raw, FlushCompress::Finish));
+                sent.extend_from_slice(&sum.trailer());
+                let mut read = Vec::new();
+                GzDecoder::new(&sent[..]).read_to_end(&mut read).unwrap();
+                assert!(read == [&raw[..], &raw].concat(), "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn fault_34_a_long_part_gives_way() {
+        let raw = bytes(1_400_000, false);
+        let deflate = || GzipSum::default().deflate(&raw, FlushCompress::Finish);
+        let (_, breaths) = work::breaths(deflate);
+        assert!(breaths as usize >= raw.len() / PIECE_BYTES, "{breaths}");
+    }
 }
