@@ -1,5 +1,6 @@
 //! The RBAC authorizer and how its index catches up with the store.
 
+use super::decision::TooManyRoles;
 use super::feed::{Feed, RbacChange};
 use super::index::{Grant, MAX_MISSING, RbacView};
 use super::part::RbacPart;
@@ -160,8 +161,12 @@ impl Authorizer for Rbac {
         }
         let view = self.view(access.namespace());
         match allowed_by(&view, access) {
-            Some(grant) => Decision::Allow(grant.reason()),
-            None => Decision::NoOpinion(missing(&view, access)),
+            Ok(Some(grant)) => Decision::Allow(grant.reason()),
+            Ok(None) => Decision::NoOpinion(missing(&view, access)),
+            Err(TooManyRoles) => Decision::NoOpinion(
+                "RBAC: more roles are bound to the user in the namespace than can be compared"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -182,34 +187,23 @@ impl Authorizer for Rbac {
 }
 
 /// The first grant that allows the request.
-fn allowed_by<'a>(view: &'a RbacView, access: &Access<'a>) -> Option<Grant<'a>> {
-    let found = match &access.resource {
-        Some(resource) => {
-            let joined = (!resource.subresource.is_empty())
-                .then(|| format!("{}/{}", resource.resource, resource.subresource));
-            let question = ResourceQuestion {
-                verb: access.verb,
-                group: resource.group,
-                resource: joined.as_deref().unwrap_or(resource.resource),
-                subresource: resource.subresource,
-                name: resource.name,
-            };
-            view.visit(access.user, |grant, role| {
-                break_if(role.is_some_and(|role| role.allows_resource(&question)), grant)
-            })
-        }
-        None => view.visit(access.user, |grant, role| {
-            break_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)
-        }),
+fn allowed_by<'a>(
+    view: &'a RbacView,
+    access: &Access<'a>,
+) -> Result<Option<Grant<'a>>, TooManyRoles> {
+    let Some(resource) = &access.resource else {
+        return view.find(access.user, |role| role.allows_path(access.verb, access.path));
     };
-    match found {
-        ControlFlow::Break(grant) => Some(grant),
-        ControlFlow::Continue(()) => None,
-    }
-}
-
-fn break_if<T>(stop: bool, with: T) -> ControlFlow<T> {
-    if stop { ControlFlow::Break(with) } else { ControlFlow::Continue(()) }
+    let joined = (!resource.subresource.is_empty())
+        .then(|| format!("{}/{}", resource.resource, resource.subresource));
+    let question = ResourceQuestion {
+        verb: access.verb,
+        group: resource.group,
+        resource: joined.as_deref().unwrap_or(resource.resource),
+        subresource: resource.subresource,
+        name: resource.name,
+    };
+    view.find(access.user, |role| role.allows_resource(&question))
 }
 
 /// kube-apiserver's reason for a denial: empty, or the bound roles that do not exist.

@@ -8,6 +8,11 @@ use std::collections::HashSet;
 /// Max lookups of one check: about half a second.
 pub(super) const MAX_LOOKUPS: usize = 20_000_000;
 
+/// Max rules of a user that are compared, and words of them in sets: about 35 MB. Who may write
+/// roles in a namespace makes them large, and binds whom it likes.
+const MAX_RULES: usize = 50_000;
+const MAX_WORDS: usize = 500_000;
+
 /// The cost of a set insertion, in lookups.
 const SET_INSERT_COST: usize = 4;
 
@@ -15,7 +20,12 @@ const SET_INSERT_COST: usize = 4;
 /// on the wanted rule alone. Building a set is charged as well.
 pub(crate) struct HeldRules<'a> {
     rules: Vec<(&'a PolicyRule, OnceCell<Words<'a>>)>,
+    /// Whether the user holds others.
+    has_more: bool,
+    /// Lookups.
     left: usize,
+    /// Words that still fit into sets.
+    room: usize,
 }
 
 /// Stands for a rule that is too large to index.
@@ -39,20 +49,19 @@ struct Words<'a> {
 
 impl<'a> HeldRules<'a> {
     pub(crate) fn new(rules: impl IntoIterator<Item = &'a PolicyRule>) -> Self {
-        Self {
-            rules: rules.into_iter().map(|rule| (rule, OnceCell::new())).collect(),
-            left: MAX_LOOKUPS,
-        }
+        let mut all = rules.into_iter();
+        let rules = all.by_ref().take(MAX_RULES).map(|rule| (rule, OnceCell::new())).collect();
+        Self { rules, has_more: all.next().is_some(), left: MAX_LOOKUPS, room: MAX_WORDS }
     }
 
     /// Whether a single held rule covers all of `wanted`; `None` if finding out takes too many
-    /// lookups.
+    /// lookups, or too much memory.
     pub(crate) fn cover(&mut self, wanted: &PolicyRule) -> Option<bool> {
-        let Self { rules, left } = self;
+        let Self { rules, has_more, left, room } = self;
         let covered = rules.iter().any(|(rule, words)| {
-            *left > 0 && words.get_or_init(|| Words::of(rule, left)).covers(wanted, left)
+            *left > 0 && words.get_or_init(|| Words::of(rule, left, room)).covers(wanted, left)
         });
-        (*left > 0).then_some(covered)
+        (*left > 0 && (covered || !*has_more)).then_some(covered)
     }
 }
 
@@ -71,12 +80,17 @@ fn covers_words(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bo
 }
 
 impl<'a> Words<'a> {
-    /// Empty if too few lookups are left.
-    fn of(rule: &'a PolicyRule, left: &mut usize) -> Self {
-        let lists = [&rule.verbs, &rule.groups, &rule.resources, &rule.names, &rule.urls];
-        let cost = SET_INSERT_COST * lists.into_iter().map(Vec::len).sum::<usize>();
-        let rule = if cost < *left { rule } else { &EMPTY_RULE };
-        charge(cost.min(*left), left);
+    /// Empty, and no lookups are left, if there are too few or there is no room.
+    fn of(rule: &'a PolicyRule, left: &mut usize, room: &mut usize) -> Self {
+        let (words, cost) = (rule.texts(), SET_INSERT_COST * rule.texts());
+        let rule = if cost < *left && words <= *room {
+            charge(cost, left);
+            *room -= words;
+            rule
+        } else {
+            *left = 0;
+            &EMPTY_RULE
+        };
         let set = |words: &'a [String]| words.iter().map(String::as_str).collect();
         let url_patterns =
             rule.urls.iter().map(String::as_str).filter(|url| url.ends_with('*')).collect();

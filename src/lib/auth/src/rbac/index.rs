@@ -53,6 +53,8 @@ pub(crate) struct CompiledRole {
     wild: Vec<u32>,
     /// Rules with non-resource URLs.
     paths: Vec<u32>,
+    /// Number of texts in the rules: what a decision compares at most.
+    pub(super) texts: usize,
 }
 
 /// A binding's subjects and role.
@@ -137,7 +139,8 @@ fn kind_and_name(key: &str) -> (&'static str, &str) {
 
 impl CompiledRole {
     pub(crate) fn new(rules: Vec<PolicyRule>) -> Self {
-        let mut role = Self { rules, ..Self::default() };
+        let texts = rules.iter().map(PolicyRule::texts).sum();
+        let mut role = Self { rules, texts, ..Self::default() };
         for (number, rule) in role.rules.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             if !rule.urls.is_empty() {
@@ -298,9 +301,18 @@ impl RbacView {
         user: &'a UserInfo,
         mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<CompiledRole>>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        [Some(&self.cluster), self.own.as_ref()].into_iter().flatten().try_for_each(|index| {
-            index.grants.visit(user, |grant| visit(grant, self.role(&grant.by.role)))
-        })
+        let indexes = [Some(&self.cluster), self.own.as_ref()];
+        indexes.into_iter().flatten().try_for_each(|index| self.visit_in(index, user, &mut visit))
+    }
+
+    /// The same in one of the view's indexes.
+    pub(super) fn visit_in<'a, B>(
+        &'a self,
+        index: &'a RbacIndex,
+        user: &'a UserInfo,
+        mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<CompiledRole>>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        index.grants.visit(user, |grant| visit(grant, self.role(&grant.by.role)))
     }
 
     /// The roles that a user holds, each once, and the errors of bindings to missing roles.

@@ -6,6 +6,7 @@
 //! a binding takes effect as soon as its write is acknowledged, and delays its own namespace only.
 
 mod authorizer;
+mod decision;
 mod escalation;
 mod feed;
 mod held_rules;

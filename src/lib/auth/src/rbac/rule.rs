@@ -71,6 +71,12 @@ impl PolicyRule {
         Value::Object(map)
     }
 
+    /// Number of texts in its lists.
+    pub(crate) fn texts(&self) -> usize {
+        let lists = [&self.verbs, &self.groups, &self.resources, &self.names, &self.urls];
+        lists.iter().map(|list| list.len()).sum()
+    }
+
     pub(crate) fn allows_resource(&self, question: &ResourceQuestion<'_>) -> bool {
         has(&self.verbs, question.verb)
             && has(&self.groups, question.group)

@@ -322,6 +322,41 @@ fn fault_34_a_role_bound_many_times_is_compared_once() {
     );
 }
 
+/// A role that names many objects, with another rule for one.
+fn role_of_names(names: usize) -> Value {
+    let names: Vec<String> = (0..names).map(|number| format!("object-{number:05}")).collect();
+    let mut many = rule("get", "", "configmaps");
+    many["resourceNames"] = json!(names);
+    json!([many, rule("get", "", "pods")])
+}
+
+#[test]
+fn fault_34_a_decision_compares_a_bounded_part_of_a_namespaces_roles() {
+    let (world, alice, bob) = (RbacFixture::default(), user("alice", &[]), user("bob", &[]));
+    let rbac = world.rbac();
+    world.role("n", "names", role_of_names(90_000));
+    for number in 0..500 {
+        let subject = json!({"kind": "User", "name": "alice"});
+        world.bind("n", &format!("names{number}"), ("Role", "names"), subject);
+    }
+    // Large, but bound many times it costs what it costs once.
+    assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
+    assert_eq!(ask(&rbac, &alice, "get", "n", "configmaps"), Decision::NoOpinion(String::new()));
+    for number in 0..10_000 {
+        let (name, subject) = (format!("r{number}"), json!({"kind": "User", "name": "bob"}));
+        world.role("n", &name, json!([rule("get", "", "configmaps")]));
+        world.bind("n", &name, ("Role", name.as_str()), subject);
+    }
+    assert!(ask(&rbac, &bob, "get", "n", "configmaps").is_allowed(), "the first");
+    let (refused, steps) = work::counted(|| ask(&rbac, &bob, "get", "n", "pods"));
+    assert!(matches!(&refused, Decision::NoOpinion(why) if why.contains("more roles are bound")));
+    assert!(steps < 7_000, "{steps}");
+    // Roles of the cluster always count.
+    world.role("", "reader", json!([rule("get", "", "pods")]));
+    world.bind("", "reader", ("ClusterRole", "reader"), json!({"kind": "User", "name": "bob"}));
+    assert!(ask(&rbac, &bob, "get", "n", "pods").is_allowed());
+}
+
 #[test]
 fn concurrent_readers_and_changes_agree() {
     let world = RbacFixture::default();
@@ -662,4 +697,36 @@ fn fault_34_comparing_rules_is_bounded() {
     assert!(
         most.expect_err("too much").message.contains("more RBAC permissions than can be compared")
     );
+}
+
+#[test]
+fn fault_34_few_words_of_the_held_rules_are_kept() {
+    let world = RbacFixture::default();
+    let rbac = world.rbac();
+    let alice = || json!({"kind": "User", "name": "alice"});
+    let small = json!([rule("get", "", "pods")]);
+    world.role("n", "a", small.clone());
+    world.bind("n", "a", ("Role", "a"), alice());
+    for number in 0..8 {
+        let name = format!("b{number}");
+        world.role("n", &name, role_of_names(90_000));
+        world.bind("n", &name, ("Role", name.as_str()), alice());
+    }
+    let check = EscalationCheck::new(rbac.clone(), rbac);
+    let write = |rules: Value| {
+        let object = object(json!({"metadata": {"name": "c"}, "rules": rules}));
+        let (resource, namespace) = ("roles", "n");
+        let write = RoleWrite { resource, namespace, request_name: "", object: &object, old: None };
+        work::counted(|| check.check(&user("alice", &[]), &write))
+    };
+    write(small).0.expect("held by the first role");
+    let (refused, steps) = write(json!([rule("get", "", "secrets")]));
+    let message = refused.expect_err("not held").message;
+    assert!(message.contains("more RBAC permissions than can be compared"), "{message}");
+    // Eight roles would have 720,000 words, at four steps each.
+    assert!(steps < 2_100_000, "{steps}");
+    let rules = vec![PolicyRule::default(); 50_001];
+    let wanted = PolicyRule { verbs: vec!["get".to_owned()], ..PolicyRule::default() };
+    assert_eq!(HeldRules::new(&rules[1..]).cover(&wanted), Some(false));
+    assert_eq!(HeldRules::new(&rules).cover(&wanted), None);
 }
