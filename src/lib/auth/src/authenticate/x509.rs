@@ -93,8 +93,8 @@ impl CertificateSubject {
 
 /// Outer `None`: malformed; inner `None`: no common name.
 fn identity(subject: &X509Name<'_>, der: &[u8], method: &'static str) -> Option<Option<Identity>> {
-    let mut names = subject.iter_common_name();
-    let Some(name) = names.next() else {
+    // The last one, as in Go: approvers and signers that are written in it see that one.
+    let Some(name) = subject.iter_common_name().last() else {
         return Some(None);
     };
     let name = name.as_str().ok()?;
@@ -131,7 +131,7 @@ mod tests {
     use std::time::Duration;
 
     pub(crate) fn certificate(name: Option<&str>, groups: &[&str]) -> Vec<u8> {
-        let mut params = CertificateParams::default();
+        let params = CertificateParams::default();
         let mut subject = DistinguishedName::new();
         if let Some(name) = name {
             subject.push(DnType::CommonName, name);
@@ -140,6 +140,10 @@ mod tests {
         for group in groups {
             subject.push(DnType::OrganizationName, *group);
         }
+        of_subject(params, subject)
+    }
+
+    fn of_subject(mut params: CertificateParams, subject: DistinguishedName) -> Vec<u8> {
         params.distinguished_name = subject;
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2040, 1, 1);
@@ -168,6 +172,17 @@ mod tests {
             identity.user.extra["authentication.kubernetes.io/credential-id"],
             [format!("X509SHA256={}", fingerprint(&leaf))]
         );
+    }
+
+    #[test]
+    fn fault_53_of_several_common_names_the_last_counts() {
+        let mut subject = DistinguishedName::new();
+        subject.push(DnType::CommonName, "system:kube-controller-manager");
+        // The same attribute under another key of rcgen's.
+        subject.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "system:node:n");
+        let leaf = of_subject(CertificateParams::default(), subject);
+        let identity = authenticate(at(1_700_000_000), Some(&leaf)).expect("valid").expect("known");
+        assert_eq!(identity.user.name, "system:node:n");
     }
 
     #[test]

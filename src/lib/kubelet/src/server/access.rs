@@ -42,7 +42,8 @@ impl KubeletUser {
     fn of_certificate(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
-        let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        // The last one, as for the API server.
+        let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
         let organizations =
             subject.iter_organization().map(|name| name.as_str().map(str::to_owned));
         let mut groups = organizations.collect::<Result<Vec<_>, _>>().ok()?;
