@@ -11,6 +11,10 @@ const MAX_RULES: usize = 1_000;
 /// Max entries of one list of a rule.
 const MAX_WORDS: usize = 1_000;
 
+/// Recorded by default whatever the verb: what is secret, and what runs commands.
+const ALWAYS: [&str; 5] =
+    ["secrets", "pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"];
+
 /// The attributes of a request that the policy matches.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditRequest<'a> {
@@ -93,7 +97,8 @@ struct GroupResources {
 }
 
 impl Default for AuditPolicy {
-    /// Records at level Metadata, stage ResponseComplete: writes, reads of secrets, refusals.
+    /// Records at level Metadata, stage ResponseComplete: writes, reads of secrets, connections to
+    /// pods and kubelets by any method (a websocket that runs a command is a GET), refusals.
     fn default() -> Self {
         let verbs = [
             "create",
@@ -111,19 +116,19 @@ impl Default for AuditPolicy {
             verbs: verbs.map(str::to_owned).to_vec(),
             ..AuditRule::default()
         };
-        let secrets = GroupResources {
+        let always = GroupResources {
             group: String::new(),
-            resources: vec!["secrets".to_owned()],
+            resources: ALWAYS.map(str::to_owned).to_vec(),
             names: Vec::new(),
         };
-        let secrets = AuditRule {
+        let always = AuditRule {
             level: AuditLevel::Metadata,
-            resources: vec![secrets],
+            resources: vec![always],
             ..AuditRule::default()
         };
         let mut omit = StageSet::default();
         omit.insert(AuditStage::RequestReceived);
-        Self { rules: vec![writes, secrets], omit, omit_managed_fields: true, refusals: true }
+        Self { rules: vec![writes, always], omit, omit_managed_fields: true, refusals: true }
     }
 }
 
@@ -459,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_writes_and_reads_of_secrets_are_recorded() {
+    fn by_default_writes_reads_of_secrets_and_connections_are_recorded() {
         let policy = AuditPolicy::default();
         for verb in ["create", "update", "patch", "delete", "deletecollection"] {
             assert_eq!(level(&policy, verb, "- configmaps"), AuditLevel::Metadata);
@@ -468,6 +473,11 @@ mod tests {
             assert_eq!(level(&policy, verb, "- secrets - n"), AuditLevel::Metadata);
             assert_eq!(level(&policy, verb, "- configmaps - n"), AuditLevel::None);
         }
+        for connection in ["pods exec", "pods attach", "pods portforward", "nodes proxy"] {
+            let what = format!("- {connection} n");
+            assert_eq!(level(&policy, "get", &what), AuditLevel::Metadata, "{connection}");
+        }
+        assert_eq!(level(&policy, "get", "- pods log n"), AuditLevel::None);
         assert_eq!(level(&policy, "get", "/metrics"), AuditLevel::None);
         let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");
         assert!(
