@@ -12,7 +12,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Effects, Operation, Stamps};
+use ferrokube_registry::{Admission, Attributes, Effects, Operation, Stamps, Target};
 use ferrokube_storage::Store;
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
@@ -215,6 +215,10 @@ fn place(name: &str) -> (usize, bool) {
 impl Admission for Chain {
     fn is_remote(&self, attributes: &Attributes<'_>) -> bool {
         self.matching(attributes).next().is_some()
+    }
+
+    fn create_takes_long(&self, target: &Target) -> bool {
+        self.steps.iter().any(|timed| timed.step.create_takes_long(target))
     }
 
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {

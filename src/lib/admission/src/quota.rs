@@ -6,16 +6,22 @@
 //!
 //! A quota counts only the resources in `status.hard`, which the controller sets: a new quota
 //! rejects nothing yet. Scopes select pods, and are not supported before pods are.
+//!
+//! Tenants write quotas, and every create reads those of its namespace: their bytes are bounded.
 
 use crate::step::AdmissionStep;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Attributes, Effects, Operation};
+use ferrokube_registry::{Attributes, Effects, Operation, Target};
 use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+/// Bytes of a namespace's quotas: each create reads them, and writes those that count its object.
+const MAX_BYTES: usize = 1 << 20;
+/// More bytes are read off the worker.
+const FEW_BYTES: usize = 8 << 10;
 /// Storage prefix of quotas.
 const PREFIX: &str = "resourcequotas";
 /// Resources of the core group that are also counted by their plain name. (`pods` is not an object
@@ -52,6 +58,26 @@ impl QuotaStep {
     /// Never: the prefix is a constant.
     pub fn new(store: Store) -> Self {
         Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
+    }
+
+    /// The namespace whose quotas count a create of the target; `None` if none do.
+    fn namespace(target: &Target) -> Option<&str> {
+        let is_counted =
+            target.subresource.is_empty() && target.served.definition.storage_prefix.is_some();
+        target.namespace.as_deref().filter(|_| is_counted)
+    }
+
+    /// Bytes of a namespace's quotas, counted up to the first one beyond [`MAX_BYTES`].
+    fn bytes(&self, namespace: &str) -> usize {
+        let snapshot = self.store.snapshot(&self.prefix);
+        let mut bytes = 0;
+        for entry in snapshot.range(Some(namespace), None) {
+            bytes += entry.bytes.len();
+            if bytes > MAX_BYTES {
+                break;
+            }
+        }
+        bytes
     }
 
     /// Quotas of a namespace that count one of the names, sorted by name.
@@ -91,6 +117,10 @@ impl AdmissionStep for QuotaStep {
         "ResourceQuota"
     }
 
+    fn create_takes_long(&self, target: &Target) -> bool {
+        Self::namespace(target).is_some_and(|namespace| self.bytes(namespace) > FEW_BYTES)
+    }
+
     fn validate(
         &self,
         attributes: &Attributes<'_>,
@@ -99,14 +129,20 @@ impl AdmissionStep for QuotaStep {
     ) -> Result<(), Failure> {
         let target = attributes.target;
         let definition = &target.served.definition;
-        let creates = attributes.operation == Operation::Create
-            && target.subresource.is_empty()
-            && definition.storage_prefix.is_some();
-        let Some(namespace) = target.namespace.as_deref().filter(|_| creates) else {
+        let creates = attributes.operation == Operation::Create;
+        let Some(namespace) = Self::namespace(target).filter(|_| creates) else {
             return Ok(());
         };
-        if self.store.snapshot(&self.prefix).count(Some(namespace), None) == 0 {
-            return Ok(());
+        match self.bytes(namespace) {
+            0 => return Ok(()),
+            ..=MAX_BYTES => {}
+            _ if attributes.context.is_own() => return Ok(()),
+            _ => {
+                let why = format!(
+                    "the quotas of namespace {namespace} have more than {MAX_BYTES} bytes: delete some"
+                );
+                return Err(forbidden(attributes, &why));
+            }
         }
         let names = names(&definition.group, &definition.plural);
         let matched = self.matched(attributes, namespace, &names)?;

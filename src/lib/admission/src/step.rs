@@ -4,7 +4,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_cel::{Authorize, CheckDecision, CheckedSubject, Right};
-use ferrokube_registry::{Attributes, Effects};
+use ferrokube_registry::{Attributes, Effects, Target};
 use std::sync::Arc;
 
 /// A local admission step. Synchronous; called within the key's turn, possibly several times for
@@ -12,6 +12,12 @@ use std::sync::Arc;
 pub trait AdmissionStep: Send + Sync {
     /// One of [`crate::PLUGINS`], or a name of its own.
     fn name(&self) -> &'static str;
+
+    /// Whether a create of the target takes long, because of what the step reads besides: it leaves
+    /// the worker. Called for every create, so it must be cheap.
+    fn create_takes_long(&self, _target: &Target) -> bool {
+        false
+    }
 
     /// Changes the object or rejects the write. Not called for deletes.
     ///

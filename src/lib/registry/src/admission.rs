@@ -136,6 +136,11 @@ pub trait Admission: Send + Sync {
         false
     }
 
+    /// Whether local steps take long for a create of the target, which leaves the worker then.
+    fn create_takes_long(&self, _target: &Target) -> bool {
+        false
+    }
+
     /// Local mutating steps, in order.
     ///
     /// # Errors

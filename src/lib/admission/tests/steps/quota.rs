@@ -1,10 +1,10 @@
 //! ResourceQuota.
 
 use crate::{StepRequest, chain, definition, put, store, target, write_namespace};
-use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Effects, Operation};
+use ferrokube_registry::{Admission, Effects, Operation};
 use ferrokube_resource::Scope;
 use ferrokube_storage::{Key, Prefix, Rejected, Store, Txn};
 use proptest::prelude::*;
@@ -136,6 +136,30 @@ async fn round_limits_in_canonical_form_are_read() {
             with_quota("q", json!({"count/secrets": hard}), json!({"count/secrets": "999"})).await;
         assert_eq!(admit(&store, "", "secrets").is_ok(), free, "{hard}");
     }
+}
+
+#[tokio::test]
+async fn fault_34_a_create_reads_quotas_up_to_a_size() {
+    let store = with_quota("q", json!({"count/secrets": "9"}), json!({"count/secrets": "0"})).await;
+    let secrets = target(&definition("", "secrets", Scope::Namespaced), Some("n"), "c");
+    let takes_long = || chain(&store).create_takes_long(&secrets);
+    assert!(!takes_long());
+    let counts = (0..12_000).map(|number| format!("count/k{number:05}.example.com"));
+    let counts: Map = counts.map(|name| (name, json!("1"))).collect();
+    let counts = Value::Object(counts);
+    for name in ["r", "s"] {
+        write_quota(&store, name, json!({}), counts.clone(), json!({})).await;
+    }
+    assert!(takes_long(), "it leaves the worker");
+    assert_eq!(admit(&store, "", "secrets").unwrap().writes.len(), 1);
+    write_quota(&store, "t", json!({}), counts, json!({})).await;
+    let failure = admit(&store, "", "secrets").unwrap_err();
+    assert_eq!(failure.code, 403);
+    assert!(failure.message.contains("have more than 1048576 bytes"), "{failure}");
+    let kind = definition("", "secrets", Scope::Namespaced);
+    write_namespace(&store, "m", "Active").await;
+    let elsewhere = StepRequest::create(target(&kind, Some("m"), "c"));
+    assert!(elsewhere.pass(&chain(&store), &mut Document::new()).is_ok());
 }
 
 #[tokio::test]

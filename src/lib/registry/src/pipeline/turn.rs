@@ -111,6 +111,7 @@ impl Registry {
         let by_head = head.is_some_and(|head| is_costly(&head.bytes));
         if by_head
             || definition.policy.computes_long
+            || (head.is_none() && self.admission().create_takes_long(target))
             || (definition.dialect.runs_user_rules() && self.offload().is_long(&definition.plural))
         {
             leave_worker().await;
