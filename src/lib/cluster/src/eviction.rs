@@ -100,8 +100,7 @@ impl<'a> Eviction<'a> {
 
     async fn read(&self) -> Result<Document, Failure> {
         let target = pod_target(&self.call, &self.pod, "")?;
-        let pod = self.call.registry.get(&target, "").await?;
-        Ok(pod.into_document(&target.served))
+        self.call.registry.get_document(&target).await
     }
 
     /// The client's options. With `fixed`, adds this revision of the pod as a precondition unless
@@ -138,10 +137,9 @@ impl<'a> Eviction<'a> {
         let Some(budgets) = Local::new(registry, "policy", "v1", "poddisruptionbudgets") else {
             return Ok(BudgetVerdict::Allowed);
         };
-        // Lists all budgets of the namespace.
+        // Looks at all budgets of the namespace; two decide already.
         leave_worker().await;
-        let mut own = budgets.list(pod.namespace()).await?;
-        own.retain(|budget| covers(budget, pod));
+        let mut own = budgets.find(pod.namespace(), 2, |budget| covers(budget, pod)).await?;
         let Some(budget) = own.pop() else { return Ok(BudgetVerdict::Allowed) };
         if !own.is_empty() {
             let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";

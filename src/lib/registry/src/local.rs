@@ -3,6 +3,7 @@
 
 use crate::catalog::Served;
 use crate::context::{RequestContext, Target};
+use crate::offload::{is_costly, leave_worker, pause};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::pipeline::{Patch, Registry, view};
 use crate::read::ListOptions;
@@ -76,8 +77,8 @@ impl Local {
     /// # Errors
     /// Every error is a Status for a client. So are those of all methods below.
     pub async fn get(&self, namespace: &str, name: &str) -> Result<Option<Document>, Failure> {
-        match self.registry.get(&self.target(namespace, name, ""), "").await {
-            Ok(object) => Ok(Some(object.into_document(&self.served))),
+        match self.registry.get_document(&self.target(namespace, name, "")).await {
+            Ok(document) => Ok(Some(document)),
             Err(failure) if failure.reason == Some(Reason::NotFound) => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -88,11 +89,36 @@ impl Local {
         self.registry.store().get(key).map(|entry| view(&entry, &self.served))
     }
 
-    /// LIST, across namespaces if `namespace` is empty.
+    /// LIST, across namespaces if `namespace` is empty. All objects are in memory together: not
+    /// for kinds that tenants write.
     pub async fn list(&self, namespace: &str) -> Result<Vec<Document>, Failure> {
         let page =
             self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
         Ok(page.items.iter().map(|entry| view(entry, &self.served)).collect())
+    }
+
+    /// The first objects of a namespace that are wanted, at most `most`. Parses one at a time and
+    /// keeps no other, however many and large they are: tenants make them.
+    pub async fn find(
+        &self,
+        namespace: &str,
+        most: usize,
+        mut is_wanted: impl FnMut(&Document) -> bool + Send,
+    ) -> Result<Vec<Document>, Failure> {
+        let page =
+            self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
+        let mut found = Vec::new();
+        for entry in &page.items {
+            if found.len() == most {
+                break;
+            }
+            pause().await;
+            if is_costly(&entry.bytes) {
+                leave_worker().await;
+            }
+            found.extend(Some(view(entry, &self.served)).filter(&mut is_wanted));
+        }
+        Ok(found)
     }
 
     /// POST.

@@ -194,6 +194,20 @@ impl Registry {
         }
     }
 
+    /// [`Self::get`], parsed: off the worker if that may take long.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_document(&self, target: &Target) -> Result<Document, Failure> {
+        let object = self.get(target, "").await?;
+        if let Object::Stored(entry) = &object
+            && is_costly(&entry.bytes)
+        {
+            leave_worker().await;
+        }
+        Ok(object.into_document(&target.served))
+    }
+
     /// Waits for the revision that a read requires, or without one for every write acknowledged
     /// before it.
     async fn reach(&self, asked: Option<u64>) -> Result<(), Failure> {

@@ -37,6 +37,24 @@ async fn the_local_client_uses_the_pipeline() {
     assert!(namespaces.get("", "n").await.unwrap().unwrap().is_terminating());
 }
 
+#[tokio::test]
+async fn the_local_client_looks_at_no_more_objects_than_it_needs() {
+    let server = TestRegistry::new();
+    let namespaces = Local::new(&server.registry, "", "v1", "namespaces").unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let object = Document::from_value(json!({"metadata": {"name": name}})).unwrap();
+        namespaces.create("", object).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    let is_wanted = |namespace: &Document| {
+        seen.push(namespace.name().to_owned());
+        namespace.name() != "a"
+    };
+    let found = namespaces.find("", 2, is_wanted).await.unwrap();
+    let found: Vec<&str> = found.iter().map(|namespace| namespace.name()).collect();
+    assert_eq!((found, seen), (vec!["b", "c"], ["a", "b", "c"].map(str::to_owned).to_vec()));
+}
+
 struct Echo;
 
 impl ComputedResource for Echo {
