@@ -5,8 +5,12 @@ use crate::dial::{AllowedHosts, RemoteEndpoint, Security};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::offload::pause;
 use ferrokube_registry::{Local, Registry};
 
+/// Pods of a service that are looked up: the first address is nearly always of its pod, and each
+/// look-up reads a pod of any size.
+const MAX_PODS: usize = 16;
 /// Port of kubelets whose Node has none.
 const KUBELET_PORT: u16 = 10250;
 
@@ -156,35 +160,83 @@ pub(crate) async fn service(
     let none = || unavailable(format!("no endpoints available for service {name:?}"));
     let endpoints = object(registry, "endpoints", namespace, wanted.name).await;
     let endpoints = endpoints.map_err(|_| none())?;
-    for subset in endpoints.list(&["subsets"]) {
-        let items = |field: &str| {
-            subset.get(field).and_then(Value::as_array).map(|list| list.as_slice().to_vec())
-        };
-        let ports = items("ports").unwrap_or_default();
-        let named = ports
-            .iter()
-            .find(|port| port.get("name").and_then(Value::as_str).unwrap_or_default() == port_name);
-        let Some(port) = named.and_then(|port| port_of(port.get("port"))) else { continue };
-        for address in items("addresses").unwrap_or_default() {
-            let ip = address.get("ip").and_then(Value::as_str).unwrap_or_default();
-            if is_of_pod(registry, namespace, &address, ip).await {
-                return wanted.endpoint(ip, port);
-            }
+    for claim in claims(&endpoints, namespace, &port_name).take(MAX_PODS) {
+        if is_of_pod(registry, namespace, &claim).await {
+            return wanted.endpoint(claim.ip, claim.port);
         }
+        pause().await;
     }
     Err(none())
 }
 
-/// Whether an address in Endpoints, which users can write, belongs to a pod.
-async fn is_of_pod(registry: &Registry, namespace: &str, address: &Value, ip: &str) -> bool {
-    let Some(target) = address.get("targetRef") else { return false };
-    let text = |field: &str| target.get(field).and_then(Value::as_str).unwrap_or_default();
-    let is_here = text("namespace").is_empty() || text("namespace") == namespace;
-    if text("kind") != "Pod" || !is_here {
-        return false;
+/// An address in Endpoints, which users can write, that is said to be a pod's.
+#[derive(Debug, PartialEq, Eq)]
+struct ClaimedAddress<'a> {
+    ip: &'a str,
+    port: u16,
+    pod: &'a str,
+}
+
+fn field<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The addresses with a port of that name which are said to be of pods of the namespace.
+fn claims<'a>(
+    endpoints: &'a Document,
+    namespace: &'a str,
+    port_name: &'a str,
+) -> impl Iterator<Item = ClaimedAddress<'a>> {
+    fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+        value.get(name).and_then(Value::as_array).map_or(&[], |list| list.as_slice())
     }
-    let Ok(pod) = object(registry, "pods", namespace, text("name")).await else { return false };
-    let all = pod.list(&["status", "podIPs"]).iter();
-    let mut all = all.filter_map(|one| one.get("ip").and_then(Value::as_str));
-    pod.str(&["status", "podIP"]) == Some(ip) || all.any(|one| one == ip)
+    endpoints.list(&["subsets"]).iter().flat_map(move |subset| {
+        let port = items(subset, "ports").iter().find(|port| field(port, "name") == port_name);
+        let port = port.and_then(|port| port_of(port.get("port")));
+        items(subset, "addresses").iter().filter_map(move |address| {
+            let target = address.get("targetRef")?;
+            let of = field(target, "namespace");
+            let is_pod = field(target, "kind") == "Pod" && (of.is_empty() || of == namespace);
+            let (ip, pod) = (field(address, "ip"), field(target, "name"));
+            is_pod.then_some(ClaimedAddress { ip, port: port?, pod })
+        })
+    })
+}
+
+/// Whether the address is the pod's.
+async fn is_of_pod(registry: &Registry, namespace: &str, claim: &ClaimedAddress<'_>) -> bool {
+    let Ok(pod) = object(registry, "pods", namespace, claim.pod).await else { return false };
+    let mut all = pod.list(&["status", "podIPs"]).iter();
+    pod.str(&["status", "podIP"]) == Some(claim.ip) || all.any(|one| field(one, "ip") == claim.ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    #[test]
+    fn only_addresses_that_are_said_to_be_of_pods_are_looked_up() {
+        let address = |ip: &str, kind: &str, namespace: &str| json!({"ip": ip, "targetRef": {"kind": kind, "namespace": namespace, "name": "p"}});
+        let subset = |port: &str, addresses: Value| {
+            let ports = json!([{"name": "other", "port": 1}, {"name": port, "port": 80}]);
+            json!({"ports": ports, "addresses": addresses})
+        };
+        let own = json!([
+            {"ip": "10.0.0.1"},
+            address("10.0.0.2", "Node", ""),
+            address("10.0.0.3", "Pod", "elsewhere"),
+            address("10.0.0.4", "Pod", "n"),
+            address("10.0.0.5", "Pod", ""),
+        ]);
+        let subsets = json!([subset("b", own.clone()), subset("a", own)]);
+        let endpoints = Document::from_value(json!({ "subsets": subsets })).unwrap();
+        let found: Vec<_> = claims(&endpoints, "n", "a").collect();
+        let claim = |ip| ClaimedAddress { ip, port: 80, pod: "p" };
+        assert_eq!(found, [claim("10.0.0.4"), claim("10.0.0.5")]);
+        assert_eq!(claims(&endpoints, "n", "none").count(), 0);
+        let many = json!([subset("a", vec![address("10.0.0.4", "Pod", "n"); 1000].into())]);
+        let endpoints = Document::from_value(json!({ "subsets": many })).unwrap();
+        assert_eq!(claims(&endpoints, "n", "a").take(MAX_PODS).count(), MAX_PODS);
+    }
 }
