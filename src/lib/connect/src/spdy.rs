@@ -8,8 +8,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Max bytes of a received frame.
+/// Max bytes of a received frame of data, which is passed on as it arrives.
 const MAX_FRAME: usize = 1 << 20;
+/// Max bytes of another one.
+const MAX_CONTROL: usize = 64 << 10;
 const VERSION: u16 = 3;
 const SYN_STREAM: u16 = 1;
 const RST_STREAM: u16 = 3;
@@ -21,6 +23,7 @@ const DICTIONARY: u32 = 0xe3c6_a7c2;
 /// Received frames that matter here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SpdyFrame {
+    /// A frame, or the part of it that has arrived.
     Data {
         stream: u32,
         data: Bytes,
@@ -32,24 +35,31 @@ pub(crate) enum SpdyFrame {
     GoAway,
 }
 
-/// Reads frames.
+/// Reads frames. Holds no more than it reads at a time, or one control frame.
 pub(crate) struct SpdyReader<R> {
     from: R,
     buffer: BytesMut,
+    partial: Option<PartialData>,
+}
+
+/// A frame of data that has not arrived in full.
+struct PartialData {
+    stream: u32,
+    /// Bytes.
+    left: usize,
+    is_last: bool,
 }
 
 impl<R: AsyncRead + Unpin> SpdyReader<R> {
     pub(crate) fn new(from: R) -> Self {
-        Self { from, buffer: BytesMut::new() }
+        Self { from, buffer: BytesMut::new(), partial: None }
     }
 
-    /// The next frame; cancel safe. `None`: the end.
+    /// The next frame, or a part of one; cancel safe. `None`: the end.
     pub(crate) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
         loop {
-            while let Some(frame) = parse(&mut self.buffer)? {
-                if let Some(frame) = frame {
-                    return Ok(Some(frame));
-                }
+            if let Some(frame) = self.parse()? {
+                return Ok(Some(frame));
             }
             self.buffer.reserve(16 << 10);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
@@ -57,35 +67,50 @@ impl<R: AsyncRead + Unpin> SpdyReader<R> {
             }
         }
     }
-}
 
-/// Parses a frame from the buffer; `None`: incomplete; `Some(None)`: irrelevant.
-fn parse(buffer: &mut BytesMut) -> io::Result<Option<Option<SpdyFrame>>> {
-    let Some(head) = buffer.get(..8) else { return Ok(None) };
-    let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-    let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
-    let flags = head[4];
-    if length > MAX_FRAME {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a SPDY frame is too long"));
+    /// `None` if the buffer has too little.
+    fn parse(&mut self) -> io::Result<Option<SpdyFrame>> {
+        loop {
+            if let Some(mut partial) = self.partial.take() {
+                let data = self.buffer.split_to(partial.left.min(self.buffer.len())).freeze();
+                let is_stalled = data.is_empty() && partial.left > 0;
+                partial.left -= data.len();
+                let PartialData { stream, left, is_last } = partial;
+                if left > 0 {
+                    self.partial = Some(partial);
+                }
+                let frame = SpdyFrame::Data { stream, data, is_last: is_last && left == 0 };
+                return Ok((!is_stalled).then_some(frame));
+            }
+            let Some(head) = self.buffer.get(..8) else { return Ok(None) };
+            let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+            let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
+            let is_last = head[4] & 1 != 0;
+            let is_data = word & 0x8000_0000 == 0;
+            let most = if is_data { MAX_FRAME } else { MAX_CONTROL };
+            if length > most {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a SPDY frame is too long"));
+            }
+            if is_data {
+                self.buffer.advance(8);
+                self.partial = Some(PartialData { stream: word, left: length, is_last });
+                continue;
+            }
+            if self.buffer.len() < 8 + length {
+                return Ok(None);
+            }
+            self.buffer.advance(8);
+            let mut data = self.buffer.split_to(length);
+            let number = data.try_get_u32().unwrap_or(0);
+            match (word & 0xffff) as u16 {
+                PING => return Ok(Some(SpdyFrame::Ping(number))),
+                RST_STREAM => return Ok(Some(SpdyFrame::Reset(number))),
+                GOAWAY => return Ok(Some(SpdyFrame::GoAway)),
+                // SYN_REPLY, SETTINGS, HEADERS, WINDOW_UPDATE.
+                _ => {}
+            }
+        }
     }
-    if buffer.len() < 8 + length {
-        return Ok(None);
-    }
-    buffer.advance(8);
-    let mut data = buffer.split_to(length).freeze();
-    if word & 0x8000_0000 == 0 {
-        let is_last = flags & 1 != 0;
-        return Ok(Some(Some(SpdyFrame::Data { stream: word, data, is_last })));
-    }
-    let number = |data: &mut Bytes| data.try_get_u32().unwrap_or(0);
-    let frame = match (word & 0xffff) as u16 {
-        PING => Some(SpdyFrame::Ping(number(&mut data))),
-        RST_STREAM => Some(SpdyFrame::Reset(number(&mut data))),
-        GOAWAY => Some(SpdyFrame::GoAway),
-        // SYN_REPLY, SETTINGS, HEADERS, WINDOW_UPDATE.
-        _ => None,
-    };
-    Ok(Some(frame))
 }
 
 /// Writes frames. Keeps the state of the header compression.
@@ -210,5 +235,32 @@ mod tests {
         assert_eq!(reader.next().await.unwrap(), None);
         let long = [0, 0, 0, 1, 0, 0x20, 0, 0];
         SpdyReader::new(&long[..]).next().await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn fault_38_a_frame_is_passed_on_as_it_arrives() {
+        let mut wire = SpdyWriter::data(3, &vec![7; MAX_FRAME], true);
+        wire.extend(SpdyWriter::data(1, b"x", true));
+        let mut reader = SpdyReader::new(wire.as_slice());
+        let mut read = 0;
+        while read < MAX_FRAME {
+            let Some(SpdyFrame::Data { stream: 3, data, is_last }) = reader.next().await.unwrap()
+            else {
+                panic!("not the stream's data");
+            };
+            assert!(reader.buffer.capacity() <= 64 << 10, "{}", reader.buffer.capacity());
+            read += data.len();
+            assert_eq!(is_last, read == MAX_FRAME);
+        }
+        let data = Bytes::from_static(b"x");
+        let next = reader.next().await.unwrap();
+        assert_eq!(next, Some(SpdyFrame::Data { stream: 1, data, is_last: true }));
+        wire.truncate(MAX_FRAME);
+        let mut reader = SpdyReader::new(wire.as_slice());
+        while let Some(frame) = reader.next().await.unwrap() {
+            assert!(matches!(frame, SpdyFrame::Data { is_last: false, .. }));
+        }
+        let long = control(2, &[0; MAX_CONTROL + 1]);
+        SpdyReader::new(long.as_slice()).next().await.unwrap_err();
     }
 }

@@ -198,6 +198,8 @@ async fn input(
     /// Channel of messages that close another channel.
     const CLOSE: u8 = 255;
     let mut reader = WebsocketReader::new(from);
+    // Of the message that is being read.
+    let mut channel = None;
     let stream_of = |channel: u8| {
         let stream = streams.iter().find(|(_, known, _)| *known == channel);
         stream.filter(|_| matches!(channel, 0 | 4)).map(|(stream, ..)| *stream)
@@ -210,20 +212,24 @@ async fn input(
                 continue;
             }
         };
-        let data = match read {
-            ClientFrame::Data(data) => data,
+        let (data, begins) = match read {
+            ClientFrame::Data { data, begins } => (data, begins),
             ClientFrame::Ping(data) => {
                 let _ = pongs.try_send(data);
                 continue;
             }
             ClientFrame::Close => return Ok(()),
         };
-        let out = match data.split_first() {
-            Some((&CLOSE, [channel, ..])) => {
+        let mut rest = &data[..];
+        if begins {
+            channel = rest.split_off_first().copied();
+        }
+        let out = match (channel, rest) {
+            (Some(CLOSE), [channel, ..]) if begins => {
                 stream_of(*channel).map(|stream| SpdyWriter::data(stream, b"", true))
             }
-            Some((channel, rest)) if !rest.is_empty() => {
-                stream_of(*channel).map(|stream| SpdyWriter::data(stream, rest, false))
+            (Some(channel), rest) if channel != CLOSE && !rest.is_empty() => {
+                stream_of(channel).map(|stream| SpdyWriter::data(stream, rest, false))
             }
             _ => None,
         };
@@ -265,7 +271,7 @@ async fn ports(
         let mut reader = WebsocketReader::new(from_client);
         loop {
             match reader.next().await? {
-                ClientFrame::Data(data) => {
+                ClientFrame::Data { data, .. } => {
                     to_server.write_all(&data).await?;
                     to_server.flush().await?;
                 }

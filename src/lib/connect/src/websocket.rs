@@ -41,19 +41,45 @@ pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<Head
     Some(fields.into_iter().collect())
 }
 
+/// Longest payload of a control frame (RFC 6455, section 5.5): replies to pings wait in a queue.
+const MAX_CONTROL: usize = 125;
+
 /// A parsed websocket frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientFrame {
-    /// Part of a message, or all of it.
-    Data(Bytes),
+    /// Bytes of a message, as they arrive. `begins`: its first ones, at least two if there are.
+    Data {
+        data: Bytes,
+        begins: bool,
+    },
     Ping(Bytes),
     Close,
 }
 
-/// Reads frames.
+/// Reads frames. Holds no more than it reads at a time: clients announce long messages at no cost.
 pub(crate) struct WebsocketReader<R> {
     from: R,
     buffer: BytesMut,
+    message: Option<PartialMessage>,
+}
+
+/// A message that has not arrived in full.
+struct PartialMessage {
+    /// Bytes.
+    left: usize,
+    mask: [u8; 4],
+    begins: bool,
+}
+
+/// The head of a frame.
+struct FrameHead {
+    /// The opcode.
+    kind: u8,
+    mask: [u8; 4],
+    /// Bytes of the payload.
+    length: usize,
+    /// Bytes of the head.
+    bytes: usize,
 }
 
 fn broken(why: &'static str) -> io::Error {
@@ -62,13 +88,14 @@ fn broken(why: &'static str) -> io::Error {
 
 impl<R: AsyncRead + Unpin> WebsocketReader<R> {
     pub(crate) fn new(from: R) -> Self {
-        Self { from, buffer: BytesMut::new() }
+        Self { from, buffer: BytesMut::new(), message: None }
     }
 
-    /// The next frame; cancel safe. The end of the stream is returned as [`ClientFrame::Close`].
+    /// The next frame, or a part of one; cancel safe. The end of the stream is returned as
+    /// [`ClientFrame::Close`].
     pub(crate) async fn next(&mut self) -> io::Result<ClientFrame> {
         loop {
-            if let Some(frame) = parse(&mut self.buffer)? {
+            if let Some(frame) = self.parse()? {
                 return Ok(frame);
             }
             self.buffer.reserve(16 << 10);
@@ -77,14 +104,48 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
             }
         }
     }
+
+    /// `None` if the buffer has too little. Fragments are refused: only the bytes of a message
+    /// matter, of which the first names the channel.
+    fn parse(&mut self) -> io::Result<Option<ClientFrame>> {
+        loop {
+            if let Some(message) = &mut self.message {
+                let begins = message.begins;
+                let Some(data) = message.take(&mut self.buffer) else { return Ok(None) };
+                if message.left == 0 {
+                    self.message = None;
+                }
+                return Ok(Some(ClientFrame::Data { data, begins }));
+            }
+            let Some(FrameHead { kind, mask, length, bytes }) = FrameHead::parse(&self.buffer)?
+            else {
+                return Ok(None);
+            };
+            if matches!(kind, 1 | 2) {
+                self.buffer.advance(bytes);
+                self.message = Some(PartialMessage { left: length, mask, begins: true });
+                continue;
+            }
+            if self.buffer.len() < bytes + length {
+                return Ok(None);
+            }
+            self.buffer.advance(bytes);
+            let mut data = self.buffer.split_to(length);
+            unmask(&mut data, mask);
+            match kind {
+                8 => return Ok(Some(ClientFrame::Close)),
+                9 => return Ok(Some(ClientFrame::Ping(data.freeze()))),
+                _ => {}
+            }
+        }
+    }
 }
 
-/// Parses a frame from the buffer; `None` if it is incomplete. Fragments are returned as separate
-/// frames: only the bytes of a message matter, of which the first names the channel.
-fn parse(buffer: &mut BytesMut) -> io::Result<Option<ClientFrame>> {
-    loop {
+impl FrameHead {
+    /// `None` if it is incomplete.
+    fn parse(buffer: &[u8]) -> io::Result<Option<Self>> {
         let [first, second, ..] = buffer[..] else { return Ok(None) };
-        let (length, mut head) = match second & 0x7f {
+        let (length, head) = match second & 0x7f {
             126 => match buffer.get(2..4) {
                 Some(bytes) => (usize::from(u16::from_be_bytes([bytes[0], bytes[1]])), 4),
                 None => return Ok(None),
@@ -103,27 +164,40 @@ fn parse(buffer: &mut BytesMut) -> io::Result<Option<ClientFrame>> {
         if first & 0x80 == 0 || first & 0x0f == 0 {
             return Err(broken("the websocket's message is in fragments"));
         }
-        if length > MAX_FRAME {
+        let most = match first & 0x0f {
+            1 | 2 => MAX_FRAME,
+            8..=10 => MAX_CONTROL,
+            _ => return Err(broken("a frame of the websocket has an unknown type")),
+        };
+        if length > most {
             return Err(broken("a frame of the websocket is too long"));
         }
-        let Some(mask) = buffer.get(head..head + 4) else { return Ok(None) };
-        let mask = [mask[0], mask[1], mask[2], mask[3]];
-        head += 4;
-        if buffer.len() < head + length {
-            return Ok(None);
+        let mask = buffer.get(head..head + 4).and_then(|bytes| bytes.try_into().ok());
+        let kind = first & 0x0f;
+        Ok(mask.map(|mask| Self { kind, mask, length, bytes: head + 4 }))
+    }
+}
+
+impl PartialMessage {
+    /// What has arrived of the message; `None` for nothing that can be used.
+    fn take(&mut self, buffer: &mut BytesMut) -> Option<Bytes> {
+        let count = self.left.min(buffer.len());
+        let least = if self.begins { 2 } else { 1 };
+        if count < self.left.min(least) {
+            return None;
         }
-        buffer.advance(head);
-        let mut data = buffer.split_to(length);
-        for (at, byte) in data.iter_mut().enumerate() {
-            *byte ^= mask[at % 4];
-        }
-        match first & 0x0f {
-            1 | 2 => return Ok(Some(ClientFrame::Data(data.freeze()))),
-            8 => return Ok(Some(ClientFrame::Close)),
-            9 => return Ok(Some(ClientFrame::Ping(data.freeze()))),
-            10 => {}
-            _ => return Err(broken("a frame of the websocket has an unknown type")),
-        }
+        let mut data = buffer.split_to(count);
+        unmask(&mut data, self.mask);
+        self.mask.rotate_left(count % 4);
+        self.left -= count;
+        self.begins = false;
+        Some(data.freeze())
+    }
+}
+
+fn unmask(data: &mut [u8], mask: [u8; 4]) {
+    for (at, byte) in data.iter_mut().enumerate() {
+        *byte ^= mask[at % 4];
     }
 }
 
@@ -173,19 +247,57 @@ pub(crate) fn masked(first: u8, data: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// The payloads of messages, and of pings.
+    async fn read_all(reader: &mut WebsocketReader<impl AsyncRead + Unpin>) -> Vec<Vec<u8>> {
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        loop {
+            match reader.next().await.unwrap() {
+                ClientFrame::Data { data, begins: true } => all.push(data.to_vec()),
+                ClientFrame::Data { data, .. } => all.last_mut().unwrap().extend(data),
+                ClientFrame::Ping(data) => all.push(data.to_vec()),
+                ClientFrame::Close => return all,
+            }
+        }
+    }
+
     #[tokio::test]
-    async fn frames_are_read_whole_and_in_order() {
-        let long = vec![7; 70_000];
+    async fn messages_are_read_in_order_however_they_arrive() {
+        let long: Vec<u8> = (0..70_000).map(|at| (at % 251) as u8).collect();
         let mut wire = masked(0x82, b"abc");
         wire.extend(masked(0x8a, b""));
         wire.extend(masked(0x82, &long));
+        wire.extend(masked(0x82, b""));
         wire.extend(masked(0x89, b"ping"));
         wire.extend(masked(0x88, b""));
+        let expected = [b"abc".to_vec(), long, Vec::new(), b"ping".to_vec()];
         let mut reader = WebsocketReader::new(wire.as_slice());
-        assert_eq!(reader.next().await.unwrap(), ClientFrame::Data(Bytes::from_static(b"abc")));
-        assert_eq!(reader.next().await.unwrap(), ClientFrame::Data(long.into()));
-        assert_eq!(reader.next().await.unwrap(), ClientFrame::Ping(Bytes::from_static(b"ping")));
-        assert_eq!(reader.next().await.unwrap(), ClientFrame::Close);
+        assert!(read_all(&mut reader).await == expected);
+        for step in [1, 2, 3, 5, 7] {
+            let (mut to, from) = tokio::io::duplex(step);
+            let wire = wire.clone();
+            let writing =
+                tokio::spawn(
+                    async move { tokio::io::AsyncWriteExt::write_all(&mut to, &wire).await },
+                );
+            assert!(read_all(&mut WebsocketReader::new(from)).await == expected, "{step}");
+            drop(writing);
+        }
+    }
+
+    #[tokio::test]
+    async fn fault_38_an_unfinished_message_is_not_kept() {
+        let mut wire = masked(0x82, &vec![7; MAX_FRAME]);
+        wire.pop();
+        let mut reader = WebsocketReader::new(wire.as_slice());
+        let mut read = 0;
+        while let ClientFrame::Data { data, begins } = reader.next().await.unwrap() {
+            assert_eq!(begins, read == 0);
+            assert!(reader.buffer.capacity() <= 64 << 10, "{}", reader.buffer.capacity());
+            read += data.len();
+        }
+        assert_eq!(read, MAX_FRAME - 1);
+        let ping = masked(0x89, &[7; MAX_CONTROL + 1]);
+        WebsocketReader::new(ping.as_slice()).next().await.unwrap_err();
     }
 
     #[tokio::test]
