@@ -3,8 +3,8 @@
 //! No caller can take all of it: a caller gets more only while at least as much as it would then
 //! hold stays free (a dynamic threshold). One greedy caller ends at a half, two at a third each,
 //! and a newcomer finds room at once. A caller that finds none waits for a bounded time in a
-//! bounded queue; freed room goes to the caller that holds least, and within a caller in order of
-//! arrival.
+//! bounded queue; freed room goes to the caller that holds least, and within a caller to its oldest
+//! loan, then in order of arrival.
 //!
 //! Amounts held while waiting for something else (a client's body, a webhook) are [`Loan`]s. When a
 //! caller that would hold less finds no room, loans of the largest holder are revoked, oldest
@@ -270,7 +270,7 @@ impl Share {
         state.waiters += 1;
         let ticket = state.tickets;
         state.change(caller.id, |entry| {
-            entry.queue.push_back(Waiter { ticket, amount, caller, calls_back, granted })
+            entry.queue_up(Waiter { ticket, amount, caller, calls_back, granted })
         });
         // Room may have become free since `try_take`.
         state.serve(core.limit);
@@ -438,6 +438,14 @@ fn leaves(held: usize, amount: usize, room: usize) -> bool {
 }
 
 impl CallerEntry {
+    /// Loans that grow go first, the oldest one at the front: only younger ones are revoked for it,
+    /// so that behind the youngest all would wait.
+    fn queue_up(&mut self, waiter: Waiter) {
+        let loan = |waiter: &Waiter| waiter.calls_back.unwrap_or(u64::MAX);
+        let at = self.queue.iter().position(|other| loan(other) > loan(&waiter));
+        self.queue.insert(at.unwrap_or(self.queue.len()), waiter);
+    }
+
     fn oldest_loan(&self) -> Option<u64> {
         self.loans.iter().find(|(_, loan)| loan.call_back.is_some()).map(|(ticket, _)| *ticket)
     }

@@ -234,6 +234,21 @@ async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
     assert_eq!(share.0.lock().called_back, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn loans_of_a_caller_that_grow_do_not_block_each_other() {
+    let (share, began) = (Share::new(40, queue(8, 8)), tokio::time::Instant::now());
+    let mut first = share.lend(named(1), 10, PATIENCE).await.unwrap();
+    let mut second = share.lend(named(1), 10, PATIENCE).await.unwrap();
+    let mut younger = Box::pin(second.grow(5, PATIENCE));
+    assert!(younger.as_mut().now_or_never().is_none(), "there is none younger to be revoked");
+    let mut older = Box::pin(first.grow(5, PATIENCE));
+    assert!(older.as_mut().now_or_never().is_none());
+    assert_eq!(younger.await, Err(Full), "revoked for the older one");
+    drop(second);
+    assert_eq!(older.await, Ok(()));
+    assert!(began.elapsed().is_zero(), "neither waited until the end of its patience");
+}
+
 proptest! {
     #[test]
     fn sums_hold_for_any_operations(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..7), 1..200)) {
