@@ -8,7 +8,7 @@ use ferrokube_client::cause;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::{Selector, SelectorExt};
+use kube::core::{PartialObjectMeta, Selector, SelectorExt};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -19,7 +19,7 @@ const ALL: &str = "all cluster roles";
 /// Runs until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<&'static str> = WorkQueue::default();
-    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let roles: Api<PartialObjectMeta<ClusterRole>> = Api::all(client.clone());
     let watch = watching::each(roles, watcher::Config::default(), |role, _| {
         queue.add(ALL, cause(&role.metadata))
     });

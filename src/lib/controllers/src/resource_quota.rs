@@ -8,11 +8,12 @@ use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(crate) async fn run(
     counted_as: CountedAs,
 ) {
     let watch = watching::each(
-        Api::<ResourceQuota>::all(client.clone()),
+        Api::<PartialObjectMeta<ResourceQuota>>::all(client.clone()),
         watcher::Config::default(),
         |quota, gone| {
             let key = (quota.namespace().unwrap_or_default(), quota.name_any());
@@ -98,8 +99,11 @@ async fn reconcile(
     // Scopes select pods only; no other object matches one.
     let scoped = quota["spec"]["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty())
         || quota["spec"]["scopeSelector"].is_object();
+    let known = monitor.known();
+    // A quota may have tens of thousands of keys.
+    let counted = counted(&known, counted_as);
     for resource in hard.keys() {
-        if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
+        if let Some(counted) = counted.get(resource) {
             let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
             used.insert(resource.clone(), json!(counted.to_string()));
         } else if is_measured(resource) {
@@ -138,19 +142,15 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Val
     Ok(list["items"].get_mut(0).map(Value::take))
 }
 
-/// The resource that a quota key counts; `None` for other measures, and for resources not served.
-fn counted<'a>(
-    key: &str,
-    discovered: &'a Discovered,
-    counted_as: CountedAs,
-) -> Option<&'a DiscoveredResource> {
-    let counts = |found: &&DiscoveredResource| {
-        found.namespaced
-            && counted_as(&found.resource.group, &found.resource.plural)
-                .iter()
-                .any(|name| name == key)
-    };
-    discovered.resources.iter().find(counts)
+/// The served resources by the quota keys that count them.
+fn counted(discovered: &Discovered, counted_as: CountedAs) -> HashMap<String, &DiscoveredResource> {
+    let mut counted = HashMap::new();
+    for found in discovered.resources.iter().filter(|found| found.namespaced) {
+        for key in counted_as(&found.resource.group, &found.resource.plural) {
+            counted.entry(key).or_insert(found);
+        }
+    }
+    counted
 }
 
 /// Usage that kube-controller-manager computes from pods, services and claims, which are not served
@@ -226,8 +226,8 @@ mod tests {
             "" => vec![format!("count/{plural}"), plural.to_owned()],
             group => vec![format!("count/{plural}.{group}")],
         };
-        let plural =
-            |key| counted(key, &discovered, counted_as).map(|found| found.resource.plural.as_str());
+        let counted = counted(&discovered, counted_as);
+        let plural = |key: &str| counted.get(key).map(|found| found.resource.plural.as_str());
         assert_eq!(plural("configmaps"), Some("configmaps"));
         assert_eq!(plural("count/configmaps"), Some("configmaps"));
         assert_eq!(plural("count/jobs.batch"), Some("jobs"));

@@ -7,6 +7,7 @@ use crate::watching;
 use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::live_namespaces(reader.clone(), &queue);
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| {
+    let all: Api<PartialObjectMeta<ConfigMap>> = Api::all(reader.clone());
+    let maps = watching::each(all, only, |map, _| {
         queue.add(map.namespace().unwrap_or_default(), cause(&map.metadata))
     });
     let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace, trace| {

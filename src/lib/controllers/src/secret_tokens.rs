@@ -8,6 +8,7 @@ use ferrokube_client::cause;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -73,7 +74,8 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     // Token secrets and their accounts.
     let known: Mutex<HashMap<Name, Name>> = Mutex::default();
     let only = watcher::Config::default().fields(&format!("type={TYPE}"));
-    let secrets = watching::each(Api::<Secret>::all(client.clone()), only, |secret, gone| {
+    let all: Api<PartialObjectMeta<Secret>> = Api::all(client.clone());
+    let secrets = watching::each(all, only, |secret, gone| {
         let name = (secret.namespace().unwrap_or_default(), secret.name_any());
         let account = (name.0.clone(), annotation(&secret, ACCOUNT).to_owned());
         let mut known = known.lock();
@@ -86,7 +88,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
         }
     });
     let accounts = watching::each(
-        Api::<ServiceAccount>::all(client.clone()),
+        Api::<PartialObjectMeta<ServiceAccount>>::all(client.clone()),
         watcher::Config::default(),
         |account, gone| {
             if gone {
@@ -240,7 +242,7 @@ async fn account(
     Ok(found.map(serde_json::from_value).transpose().map_err(kube::Error::SerdeError)?)
 }
 
-fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
+fn annotation<'a>(secret: &'a impl ResourceExt, key: &str) -> &'a str {
     secret.annotations().get(key).map_or("", String::as_str)
 }
 

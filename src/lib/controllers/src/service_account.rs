@@ -6,6 +6,7 @@ use crate::watching;
 use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ObjectMeta, PostParams};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 
@@ -18,12 +19,12 @@ pub(crate) async fn run(reader: Client, client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::live_namespaces(reader.clone(), &queue);
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let accounts =
-        watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {
-            if gone {
-                queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
-            }
-        });
+    let all: Api<PartialObjectMeta<ServiceAccount>> = Api::all(reader.clone());
+    let accounts = watching::each(all, only, |account, gone| {
+        if gone {
+            queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
+        }
+    });
     let work = queue.run("serviceaccount", WORKERS, move |namespace, trace| {
         ensure(trace.client(&reader), trace.client(&client), namespace)
     });

@@ -12,6 +12,7 @@ use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
+use kube::core::PartialObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -52,7 +53,7 @@ pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let watch = watching::each(
-        Api::<StorageVersionMigration>::all(client.clone()),
+        Api::<PartialObjectMeta<StorageVersionMigration>>::all(client.clone()),
         watcher::Config::default(),
         |migration, gone| {
             if let (false, Some(name)) = (gone, migration.metadata.name.clone()) {

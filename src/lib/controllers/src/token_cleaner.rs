@@ -6,6 +6,7 @@ use crate::watching;
 use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Preconditions};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
@@ -18,7 +19,8 @@ pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let secrets = |client: Client| -> Api<Secret> { Api::namespaced(client, NAMESPACE) };
     let only = watcher::Config::default().fields(&format!("type={KIND}"));
-    let watch = watching::each(secrets(client.clone()), only, |secret, gone| {
+    let all: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), NAMESPACE);
+    let watch = watching::each(all, only, |secret, gone| {
         if !gone {
             queue.add(secret.name_any(), cause(&secret.metadata));
         }

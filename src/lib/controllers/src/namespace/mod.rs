@@ -19,6 +19,7 @@ use content::{Findings, TerminatingNamespace};
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -90,7 +91,7 @@ impl MetadataListener for NamespaceTracker {
 /// Runs until dropped.
 pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
     let watch = watching::each(
-        Api::<Namespace>::all(client.clone()),
+        Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
         watcher::Config::default(),
         |namespace, gone| {
             // Ignore the conditions that passes write.
