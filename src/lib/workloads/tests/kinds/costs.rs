@@ -175,6 +175,30 @@ fn a_status_of_many_containers_is_compared_by_name() {
 }
 
 #[test]
+fn fault_34_claims_in_a_status_are_looked_up() {
+    const COUNT: usize = 3000;
+    let claims = many(COUNT, |at| json!({"name": "a", "request": format!("r{at}")}));
+    let of = |allocated: Value| {
+        let claim = json!({"name": "a", "resourceClaimName": "c"});
+        let mut object = pod(json!({"resourceClaims": [claim]}), 1, json!({}));
+        object["spec"]["containers"][0]["resources"] = json!({"claims": claims.clone()});
+        let status = json!({"name": "c0", "allocatedResourcesStatus": allocated});
+        object["status"] = json!({"containerStatuses": [status]});
+        Document::from_value(object).expect("an object")
+    };
+    let allocated =
+        |request: &str| many(COUNT, |at| json!({"name": format!("claim:a/{request}{at}")}));
+    let (old, new) = (of(json!([])), of(allocated("r")));
+    let validate =
+        |new: &Document| definition("pods").hooks.validate(&change(Some(&old), "status"), new);
+    let (errors, steps) = work::counted(|| validate(&new));
+    assert!(errors.is_empty(), "{errors:?}");
+    // Each claim is put into a set, and each status looks up two.
+    assert!((COUNT as u64..20 * COUNT as u64).contains(&steps), "{steps}");
+    assert_eq!(validate(&of(allocated("s"))).len(), 100);
+}
+
+#[test]
 fn the_generation_of_a_template_does_not_overflow() {
     let annotation = "deprecated.daemonset.template.generation";
     let set = |image: &str| {

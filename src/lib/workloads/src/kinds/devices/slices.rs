@@ -8,6 +8,7 @@ use crate::rules::devices::device_name;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, FormattedValue};
 use ferrokube_apimachinery::name;
+use std::collections::HashSet;
 
 const MAX_DEVICES: usize = 128;
 /// Max devices of a slice in which any has taints or counters.
@@ -137,8 +138,12 @@ fn check_nodes(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
 fn check_conditions(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let (good, bad) = ("bindingConditions", "bindingFailureConditions");
     let below = path.field(bad);
+    let known: HashSet<&str> = items(device, good).iter().filter_map(Value::as_str).collect();
     for (index, condition) in items(device, bad).iter().enumerate() {
-        if items(device, good).contains(condition) && !errors.is_full() {
+        if errors.is_full() {
+            return;
+        }
+        if condition.as_str().is_some_and(|condition| known.contains(condition)) {
             let why = "bindingFailureConditions must not overlap with bindingConditions";
             errors.invalid(below.index(index), condition, why);
         }

@@ -13,6 +13,8 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Containers by name; the last one wins.
 type Containers<'a> = HashMap<CountedKey<&'a str>, &'a Value>;
+/// Claims of containers: container, claim, and its request or nothing.
+type Claims<'a> = HashSet<CountedKey<(&'a str, &'a str, &'a str)>>;
 
 /// Checks the statuses of a container list; ephemeral containers have no resources.
 pub(super) fn check(
@@ -24,6 +26,7 @@ pub(super) fn check(
 ) {
     let containers: Containers<'_> =
         items(spec, of).iter().rev().map(|one| (CountedKey(text(one, "name")), one)).collect();
+    let claims: Claims<'_> = containers.values().flat_map(|container| claims(container)).collect();
     let system = spec.get("os").map_or("linux", |os| text(os, "name"));
     for (index, status) in statuses.iter().enumerate() {
         if errors.is_full() {
@@ -42,7 +45,7 @@ pub(super) fn check(
             if errors.is_full() {
                 return;
             }
-            check_resource(resource, container, below.index(index), errors);
+            check_resource(resource, (container, &claims), below.index(index), errors);
         }
     }
 }
@@ -72,7 +75,7 @@ fn user(status: &Value, system: &str, path: FieldPath<'_>, errors: &mut FieldErr
 /// Checks an allocated resource and the health of its parts.
 fn check_resource(
     resource: &Value,
-    container: Option<&Value>,
+    (container, claims): (Option<&Value>, &Claims<'_>),
     path: FieldPath<'_>,
     errors: &mut FieldErrors,
 ) {
@@ -81,7 +84,7 @@ fn check_resource(
     let resources = container.map(|container| container.get("resources").unwrap_or(&Value::Null));
     let (is_known, why) = match name.strip_prefix("claim:") {
         Some(claim) => (
-            resources.is_none_or(|all| items(all, "claims").iter().any(|it| names(it, claim))),
+            container.is_none_or(|container| has(claims, text(container, "name"), claim)),
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
         ),
         None => (
@@ -121,12 +124,18 @@ fn requests(resources: &Value) -> Option<&Map> {
     resources.get("requests").and_then(Value::as_object)
 }
 
-/// Whether `called` names a container's claim: its name, plus its request if it has one.
-fn names(claim: &Value, called: &str) -> bool {
-    match (text(claim, "name"), text(claim, "request")) {
-        (name, "") => called == name,
-        (name, request) => called.split_once('/') == Some((name, request)),
-    }
+/// Whether `called` names a claim of the container: its name, plus its request if it has one.
+fn has(claims: &Claims<'_>, container: &str, called: &str) -> bool {
+    claims.contains(&CountedKey((container, called, "")))
+        || called.split_once('/').is_some_and(|(name, request)| {
+            !request.is_empty() && claims.contains(&CountedKey((container, name, request)))
+        })
+}
+
+fn claims(container: &Value) -> impl Iterator<Item = CountedKey<(&str, &str, &str)>> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let key = |claim| (text(container, "name"), text(claim, "name"), text(claim, "request"));
+    items(resources, "claims").iter().map(move |claim| CountedKey(key(claim)))
 }
 
 /// Checks the claim created for a pod's extended resources.
