@@ -14,7 +14,7 @@ const REMOTE_GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 /// Before the escaped name of an attribute.
 const REMOTE_EXTRA: &str = "x-remote-extra-";
 
-/// A header that cannot be written: a user name with control characters.
+/// A header that cannot be written: a user name with control characters, or with blanks at its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnwritableHeader;
 
@@ -50,6 +50,10 @@ pub(crate) fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), U
 }
 
 fn value(text: &str) -> Result<HeaderValue, UnwritableHeader> {
+    // Whoever reads a header drops them: ` system:masters` would be another group there.
+    if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
+        return Err(UnwritableHeader);
+    }
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| UnwritableHeader)
 }
 
@@ -130,6 +134,14 @@ mod tests {
         assert_eq!(out["x-forwarded-for"], "1.2.3.4, 10.0.0.1");
         let groups: Vec<_> = out.get_all("x-remote-group").iter().collect();
         assert_eq!(groups, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_name_that_its_reader_would_change_is_no_header() {
+        for name in [" system:masters", "system:masters\t"] {
+            let user = UserInfo { groups: vec![name.to_owned()], ..user() };
+            assert_eq!(request(&HeaderMap::new(), &user, None), Err(UnwritableHeader), "{name:?}");
+        }
     }
 
     #[test]
