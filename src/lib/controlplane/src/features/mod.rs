@@ -78,7 +78,7 @@ impl FeatureFlow {
             gates: gates.clone(),
             settings: settings.clone(),
             features: Local::new(registry, GROUP, VERSION, PLURAL)?,
-            informer: Informer::new(registry, GROUP, VERSION, PLURAL)?,
+            informer: Informer::new(registry, GROUP, VERSION, PLURAL)?.within(NAMESPACE),
             leases: IdentityLeases::new(registry, settings)?,
             known: BTreeMap::new(),
             tasks: JoinSet::new(),
