@@ -279,8 +279,8 @@ fn backend(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditFlags {
-    /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, and of
-    /// what is refused]
+    /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, of
+    /// connections to containers and kubelets, and of what is refused]
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_policy_file: Option<PathBuf>,
     /// Audit log file; - for standard output [default: audit.log in the data directory; none with
@@ -300,8 +300,8 @@ pub(crate) struct AuditFlags {
     /// state, not only crashes of the process
     #[arg(long)]
     pub(crate) audit_log_sync: bool,
-    /// When the audit log cannot be written: refuse writes (blocking-strict), or drop and count
-    /// events
+    /// When the audit log cannot be written: refuse what must be in it (blocking-strict), or drop
+    /// and count events
     #[arg(long, value_name = "MODE", default_value = "blocking-strict", value_parser = ["blocking-strict", "blocking"])]
     pub(crate) audit_log_mode: String,
 }

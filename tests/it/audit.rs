@@ -344,6 +344,10 @@ async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_g
         404,
         "refused before it was executed"
     );
+    // A websocket that runs a command is a GET.
+    let run = "/api/v1/namespaces/default/pods/absent/exec?command=ls&stdout=true";
+    let run = admin.get(run).await.unwrap();
+    assert_eq!(run.body["message"], "the audit log cannot be written", "{}", run.text);
     says_so(&cluster).await;
 }
 

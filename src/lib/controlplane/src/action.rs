@@ -317,11 +317,23 @@ impl Action {
 
     /// Long-running requests have no timeout and need no seat.
     pub(crate) fn is_long_running(&self) -> bool {
-        const LONG: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
         let ActionTarget::Resource(parts) = &self.subject else { return false };
-        parts.verb == Verb::Watch
-            || (parts.depth >= Depth::Subresource
-                && LONG.contains(&parts.subresource.of(&self.path)))
+        parts.verb == Verb::Watch || self.connects() || self.is_subresource("log")
+    }
+
+    /// Whether the audit log must have its event before the client has an answer: writes, and
+    /// connections, by which a GET runs commands.
+    pub(crate) fn must_be_recorded(&self) -> bool {
+        !self.is_read_only() || self.connects()
+    }
+
+    fn connects(&self) -> bool {
+        ["attach", "exec", "portforward", "proxy"].iter().any(|name| self.is_subresource(name))
+    }
+
+    fn is_subresource(&self, name: &str) -> bool {
+        let ActionTarget::Resource(parts) = &self.subject else { return false };
+        parts.depth >= Depth::Subresource && parts.subresource.of(&self.path) == name
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

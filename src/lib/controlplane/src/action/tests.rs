@@ -27,6 +27,24 @@ fn brief(method: &str, path: &str) -> String {
 }
 
 #[test]
+fn writes_and_connections_must_be_recorded() {
+    let pod = "/api/v1/namespaces/x/pods/p";
+    for (method, path, must) in [
+        ("GET", pod.to_owned(), false),
+        ("GET", format!("{pod}/log"), false),
+        ("GET", format!("{pod}/exec?command=ls"), true),
+        ("GET", format!("{pod}/attach"), true),
+        ("GET", format!("{pod}/portforward"), true),
+        ("GET", "/api/v1/nodes/n/proxy/run/x/p/c".to_owned(), true),
+        ("GET", "/api/v1/namespaces/x/pods/exec".to_owned(), false),
+        ("DELETE", pod.to_owned(), true),
+        ("GET", "/healthz".to_owned(), false),
+    ] {
+        assert_eq!(parse(method, &path).must_be_recorded(), must, "{method} {path}");
+    }
+}
+
+#[test]
 fn paths_parse_as_in_kube_apiserver() {
     let cases = [
         ("GET", "/api/v1/namespaces", "list [/v1] /namespaces//"),

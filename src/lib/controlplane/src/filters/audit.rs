@@ -1,4 +1,4 @@
-//! Audit events. The response to a write waits until its event is in the log.
+//! Audit events. The response to a write or connection waits until its event is in the log.
 
 use crate::action::{Action, ResourceAction, Verb};
 use crate::exchange::{Exchange, ExchangeView, Incoming, Request};
@@ -58,7 +58,7 @@ pub(crate) struct Audit {
     pub(crate) ending: Option<LateAnnotations>,
     /// Rejections of the same caller that were left out of the log before this event.
     pub(crate) left_out: u64,
-    /// Awaited before a write is acknowledged.
+    /// Awaited before a write or connection is acknowledged.
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
 
@@ -107,13 +107,14 @@ pub(crate) fn received(auditor: &Auditor, request: &mut Request<'_>) -> Result<(
     Ok(())
 }
 
-/// Rejects writes that cannot be audited. The handler calls it, once all about the caller is known.
+/// Rejects writes and connections that cannot be audited. The handler calls it, once all about the
+/// caller is known.
 ///
 /// # Errors
 /// 500 while the log cannot be written.
 pub(crate) fn admit(auditor: &Auditor, request: &Request<'_>) -> Result<(), Failure> {
     let plan = request.audit.plan.unwrap_or_else(|| plan(auditor, request.view()));
-    if request.action.is_read_only() {
+    if !request.action.must_be_recorded() {
         return Ok(());
     }
     let Err(error) = auditor.log.admit(&plan) else { return Ok(()) };
@@ -122,7 +123,7 @@ pub(crate) fn admit(auditor: &Auditor, request: &Request<'_>) -> Result<(), Fail
         request.context().restrict(failure);
         return Ok(());
     }
-    tracing::error!(error = %error, "rejected a write that cannot be audited");
+    tracing::error!(error = %error, "rejected a write or connection that cannot be audited");
     Err(failure)
 }
 
@@ -156,7 +157,7 @@ pub(crate) fn leave(auditor: &Auditor, exchange: &mut Exchange, response: &Respo
     }
     exchange.incoming.audit.left_out = left_out;
     let recorded = record(auditor, exchange.view(), &plan, stage, code);
-    if !exchange.incoming.action.is_read_only() {
+    if exchange.incoming.action.must_be_recorded() {
         exchange.incoming.audit.recorded = Mutex::new(Some(recorded));
     }
 }
