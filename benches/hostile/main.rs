@@ -48,7 +48,7 @@ struct HostileOptions {
     #[arg(long)]
     markdown: Option<PathBuf>,
     /// Exit with 1 if an attack misses the aims: p99 of at most 10 times the quiet one, 256 MiB, no
-    /// failed create
+    /// failed create; or if it did not take place
     #[arg(long)]
     check: bool,
     /// Instead: what one greedy tenant of eight leaves to the others; fails with --check if one
@@ -80,6 +80,8 @@ struct AttackOutcome {
     peak_mib: u64,
     /// Responses and errors that the attacker counted.
     seen: String,
+    /// Those that it did not count, though the attack consists of them.
+    lacks: Vec<&'static str>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -148,6 +150,7 @@ async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> an
             anyhow::bail!("the attack {} failed in the bench itself", attack.name);
         }
         outcome.seen = tally.to_string();
+        outcome.lacks = tally.lacks(attack.proof);
         print_row(&outcome, quiet_p99);
         outcomes.push(outcome);
         tokio::time::sleep(SETTLE).await;
@@ -186,6 +189,9 @@ impl AttackOutcome {
                 missed.push(format!("{what} {slowdown:.1} times as slow"));
             }
         }
+        if !self.lacks.is_empty() {
+            missed.push(format!("did not take place: no {}", self.lacks.join(", no ")));
+        }
         if self.peak_mib > MAX_PEAK_MIB {
             missed.push(format!("{} MiB", self.peak_mib));
         }
@@ -204,7 +210,8 @@ async fn measured(
 ) -> AttackOutcome {
     let watch = stage.watch_memory();
     let (latencies, manifests) = victim.measure(seconds).await;
-    AttackOutcome { name, latencies, manifests, peak_mib: watch.peak_mib(), seen: String::new() }
+    let peak_mib = watch.peak_mib();
+    AttackOutcome { name, latencies, manifests, peak_mib, seen: String::new(), lacks: Vec::new() }
 }
 
 fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
@@ -212,7 +219,7 @@ fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
 }
 
 fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
-    let AttackOutcome { name, latencies, manifests, peak_mib, seen } = outcome;
+    let AttackOutcome { name, latencies, manifests, peak_mib, seen, .. } = outcome;
     let slowdowns = outcome.slowdowns(quiet_p99);
     let [small, large] =
         [(latencies, slowdowns[0]), (manifests, slowdowns[1])].map(|(latencies, slowdown)| {

@@ -92,6 +92,10 @@ pub(super) async fn roles(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
+/// Bytes of maps whose tree is just below what one body may take: beyond it is a 413, and the
+/// budget that is shared by all bodies is not used.
+const FITTING_MAPS: usize = 1_200_000;
+
 pub(super) fn one_key_maps(bytes: usize) -> String {
     format!("[{}]", vec!["{\"\":0}"; bytes / 7].join(","))
 }
@@ -102,24 +106,25 @@ pub(super) async fn maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(20, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes())).await;
 }
 
-/// Waits until a body like those of [`maps`] gets room: what an attack that has ended held of its
-/// callers' budgets would protect the victim from the next one.
+/// Waits until a body of the largest tree is decoded, which is rejected as no object: what an
+/// attack that has ended held of its callers' budgets would protect the victim from the next one.
 pub(crate) async fn wait_for_room(stage: &Testbed) -> anyhow::Result<()> {
-    let body = one_key_maps(1_400_000);
+    let body = one_key_maps(FITTING_MAPS);
     for _ in 0..30 {
         let mut wire = Wire::connect(stage, WireProtocol::Http1).await?;
-        let sent = wire.send("POST", CONFIG_MAPS, TENANT, JSON, body.as_bytes()).await?;
-        if sent.0 != 429 {
-            return Ok(());
+        let (status, text) = wire.send("POST", CONFIG_MAPS, TENANT, JSON, body.as_bytes()).await?;
+        match status {
+            400 => return Ok(()),
+            429 => tokio::time::sleep(Duration::from_millis(500)).await,
+            other => anyhow::bail!("a body that should be decoded got {other}: {text}"),
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     anyhow::bail!("a tenant's budget is still used up after its requests have ended")
 }
 
 /// Likewise, in a kind that accepts it.
 pub(super) async fn custom_maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
-    let maps = one_key_maps(1_400_000);
+    let maps = one_key_maps(FITTING_MAPS);
     at_once(20, |index| {
         let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"b{index}"}},"spec":{maps}}}"#);
         let (stage, tally) = (&stage, &tally);

@@ -17,6 +17,7 @@ pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         if wire.stream.write_all(b"GET /api HTTP/1.1\r\nhost: x\r\nx-slow: ").await.is_err() {
             return tally.count("cut");
         }
+        tally.count("connection");
         while wire.stream.write_all(b"x").await.is_ok() && wire.stream.flush().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }

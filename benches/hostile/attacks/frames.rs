@@ -19,6 +19,7 @@ async fn open(stage: &Testbed, tally: &AttackTally) -> Option<(Wire, Vec<u8>)> {
         tally.count("cut");
         return None;
     }
+    tally.count("connection");
     let block = wire.header_block("POST", CONFIG_MAPS, TENANT);
     Some((wire, block))
 }

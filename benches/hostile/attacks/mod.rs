@@ -24,6 +24,8 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Description.
     pub(crate) what: &'static str,
+    /// Responses and events without which it has not taken place.
+    pub(crate) proof: &'static [&'static str],
     /// Starts the attack.
     pub(crate) run: fn(Arc<Testbed>, Arc<AttackTally>) -> AttackFuture,
 }
@@ -33,151 +35,181 @@ pub(crate) const ALL: &[Attack] = &[
     Attack {
         name: "anonymous-posts",
         what: "250 POSTs a second without credentials, their bodies never end",
+        proof: &["connection"],
         run: |s, t| Box::pin(frames::endless_posts(s, t, "")),
     },
     Attack {
         name: "silent-bodies",
         what: "200 POSTs of a tenant at once whose bodies never come",
+        proof: &["connection"],
         run: |s, t| Box::pin(frames::silent_bodies(s, t)),
     },
     Attack {
         name: "slowloris-heads",
         what: "400 connections send a header byte by byte",
+        proof: &["connection"],
         run: |s, t| Box::pin(connections::slow_heads(s, t)),
     },
     Attack {
         name: "tls-flood",
         what: "handshakes without end, 16 at once",
+        proof: &["handshake"],
         run: |s, t| Box::pin(connections::handshakes(s, t)),
     },
     Attack {
         name: "key-update-flood",
         what: "TLS key updates, one byte of a head after each twenty",
+        proof: &["cut"],
         run: |s, t| Box::pin(connections::key_updates(s, t)),
     },
     Attack {
         name: "silent-sockets",
         what: "sockets from five addresses until no more are taken",
+        proof: &["connected"],
         run: |s, t| Box::pin(connections::silent_sockets(s, t)),
     },
     Attack {
         name: "rapid-reset",
         what: "HTTP/2 requests reset as soon as sent",
+        proof: &["cut"],
         run: |s, t| Box::pin(frames::rapid_reset(s, t)),
     },
     Attack {
         name: "ping-flood",
         what: "HTTP/2 PING frames",
+        proof: &["cut"],
         run: |s, t| Box::pin(frames::flood(s, t, frames::ping())),
     },
     Attack {
         name: "settings-flood",
         what: "HTTP/2 SETTINGS frames",
+        proof: &["cut"],
         run: |s, t| Box::pin(frames::flood(s, t, frames::settings())),
     },
     Attack {
         name: "empty-data-flood",
         what: "HTTP/2 DATA frames without data",
+        proof: &["cut"],
         run: |s, t| Box::pin(frames::empty_data(s, t)),
     },
     Attack {
         name: "continuation-flood",
         what: "header blocks that never end",
+        proof: &["cut"],
         run: |s, t| Box::pin(frames::continuation(s, t)),
     },
     Attack {
         name: "window-zero",
         what: "2,000 lists on HTTP/2 with a window of nothing",
+        proof: &["100 streams"],
         run: |s, t| Box::pin(readers::window_zero(s, t)),
     },
     Attack {
         name: "yaml-bomb",
         what: "2.8 MB of YAML with one key over and over, 4 at once",
+        proof: &["413"],
         run: |s, t| Box::pin(bodies::yaml(s, t)),
     },
     Attack {
         name: "json-maps",
         what: "2.8 MB of one-key maps in JSON, 20 at once",
+        proof: &["413"],
         run: |s, t| Box::pin(bodies::maps(s, t)),
     },
     Attack {
         name: "custom-maps",
-        what: "custom objects of 1.4 MB of one-key maps, 20 at once",
+        what: "custom objects of 1.2 MB of one-key maps, 20 at once",
+        proof: &["201"],
         run: |s, t| Box::pin(bodies::custom_maps(s, t)),
     },
     Attack {
         name: "patch-bomb",
         what: "JSON patches of copies of copies, and strategic ones with long $retainKeys",
+        proof: &["200", "422"],
         run: |s, t| Box::pin(bodies::patches(s, t)),
     },
     Attack {
         name: "selector-bomb",
         what: "8 lists of all objects with 700 terms each",
+        proof: &["200"],
         run: |s, t| Box::pin(readers::selectors(s, t)),
     },
     Attack {
         name: "list-flood",
         what: "lists of everything as fast as they are answered, 32 at once",
+        proof: &["200"],
         run: |s, t| Box::pin(readers::lists(s, t)),
     },
     Attack {
         name: "stalled-lists",
         what: "100 readers of the whole list in YAML, Tables and JSON who stop reading",
+        proof: &["stalled"],
         run: |s, t| Box::pin(readers::stalled_lists(s, t)),
     },
     Attack {
         name: "stalled-watches",
         what: "2,000 watchers who stop reading, and 50 MB of events",
+        proof: &["100 streams", "201"],
         run: |s, t| Box::pin(readers::stalled_watches(s, t)),
     },
     Attack {
         name: "definition-bomb",
         what: "definitions with 1 MB of schema, costly rules and patterns",
+        proof: &["201", "422"],
         run: |s, t| Box::pin(definitions::bombs(s, t)),
     },
     Attack {
         name: "half-bodies",
         what: "9 KiB each of 8 bodies of 3 MB, of 8 callers, and no more",
+        proof: &["connection"],
         run: |s, t| Box::pin(frames::half_bodies(s, t)),
     },
     Attack {
         name: "half-heads",
         what: "1,000 unfinished heads of 63 KiB, unauthenticated",
+        proof: &["half a head"],
         run: |s, t| Box::pin(connections::half_heads(s, t)),
     },
     Attack {
         name: "stalled-objects",
         what: "an object of 15.9 KB on 40 x 250 streams of HTTP/2 with a window of nothing",
+        proof: &["250 streams"],
         run: |s, t| Box::pin(readers::stalled_objects(s, t)),
     },
     Attack {
         name: "yaml-flow",
         what: "2.9 MB of YAML in flow style, of 8 callers",
+        proof: &["413"],
         run: |s, t| Box::pin(bodies::yaml_flow(s, t)),
     },
     Attack {
         name: "role-rewrite",
         what: "a role of 1.4 MB written again and again",
+        proof: &["200"],
         run: |s, t| Box::pin(bodies::roles(s, t)),
     },
     Attack {
         name: "gzip-flood",
         what: "one object of 1.4 MB, compressed for 200 readers of 8 callers",
+        proof: &["200"],
         run: |s, t| Box::pin(readers::gzip(s, t)),
     },
     Attack {
         name: "openapi-flood",
         what: "OpenAPI compressed for 100 readers of 8 callers, while definitions change",
+        proof: &["200", "201"],
         run: |s, t| Box::pin(definitions::openapi(s, t)),
     },
     Attack {
         name: "hung-webhook",
         what: "50 reads and writes of 1.3 MB, much of it maps, of 8 callers, behind a conversion webhook that hangs",
+        proof: &["201"],
         run: |s, t| Box::pin(definitions::hung_webhook(s, t)),
     },
     Attack {
         name: "two-at-once",
         what: "half-bodies and gzip-flood",
+        proof: &["connection", "200"],
         run: |s, t| {
             Box::pin(async move {
                 futures::future::join(
@@ -191,41 +223,49 @@ pub(crate) const ALL: &[Attack] = &[
     Attack {
         name: "short-yaml",
         what: "80 connections of 64,000 bytes of YAML, of 8 callers",
+        proof: &["400"],
         run: |s, t| Box::pin(tenants::short_yaml(s, t)),
     },
     Attack {
         name: "short-patches",
         what: "80 connections of JSON patches of 61 KB, of 8 callers",
+        proof: &["200"],
         run: |s, t| Box::pin(tenants::short_patches(s, t)),
     },
     Attack {
         name: "dead-token",
         what: "60 connections with a token whose account is another one now, of 1.1 MB",
+        proof: &["401"],
         run: |s, t| Box::pin(tenants::dead_token(s, t)),
     },
     Attack {
         name: "bindings",
         what: "bindings of 15,000 users, and 16 connections that change a label of each",
+        proof: &["200"],
         run: |s, t| Box::pin(tenants::bindings(s, t)),
     },
     Attack {
         name: "table",
         what: "an object of 1.2 MB in a table of 500 columns that show all of it",
+        proof: &["200"],
         run: |s, t| Box::pin(tenants::table(s, t)),
     },
     Attack {
         name: "pretty",
         what: "100 readers of a deep value, indented and as YAML, who stop reading",
+        proof: &["stalled"],
         run: |s, t| Box::pin(tenants::pretty(s, t)),
     },
     Attack {
         name: "many-keys",
         what: "90 connections that change a label of objects of 45,000 keys",
+        proof: &["200"],
         run: |s, t| Box::pin(tenants::many_keys(s, t)),
     },
     Attack {
         name: "hot-object",
         what: "64 writers of one large object",
+        proof: &["200"],
         run: |s, t| Box::pin(bodies::hot_object(s, t)),
     },
 ];
@@ -238,6 +278,12 @@ impl AttackTally {
     /// Counts an event.
     pub(crate) fn count(&self, what: impl Into<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
+    }
+
+    /// What has not been counted.
+    pub(crate) fn lacks(&self, proof: &[&'static str]) -> Vec<&'static str> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        proof.iter().filter(|what| !counts.contains_key(**what)).copied().collect()
     }
 
     /// Counts a response, or the reason for its absence.
