@@ -7,12 +7,13 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json::{DecodeError, Decoded};
+use ferrokube_apimachinery::patch::merge_patch;
 use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_flow::{Flow, UNCOUNTED_BODY, hold_body, too_large, too_many};
 use ferrokube_registry::offload::{INLINE_BYTES, caller, is_costly, leave_worker, queue_is_full};
-use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
+use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, no_object, unrecognized};
 use http::header::CONTENT_TYPE;
 
 /// Longer YAML bodies are parsed off the workers: 1 KiB takes about 0.1 ms.
@@ -169,9 +170,10 @@ fn protobuf(messages: &Messages, target: &Target, bytes: &Bytes) -> Result<Body,
     let named =
         format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
     let message = if kind.is_empty() || !messages.contains(&named) { own } else { &named };
-    let document = messages.read(message, bytes).map_err(|error| {
+    let mut document = messages.read(message, bytes).map_err(|error| {
         unreadable_protobuf(&error, |why| unfit(target, &kind, &api_version, &why))
     })?;
+    drop_unreadable_version(&mut document);
     Ok(Body {
         document,
         duplicates: Vec::new(),
@@ -216,8 +218,17 @@ pub(crate) async fn delete_options(
                 document.set(&["apiVersion"], api_version);
                 return Ok(document);
             }
-            messages.read(DELETE_OPTIONS, bytes).map_err(bad)
+            let mut options = messages.read(DELETE_OPTIONS, bytes).map_err(bad)?;
+            drop_unreadable_version(&mut options);
+            Ok(options)
         }
+    }
+}
+
+/// In protobuf, an apiVersion with more than one slash counts as none.
+fn drop_unreadable_version(document: &mut Document) {
+    if document.api_version().matches('/').count() > 1 {
+        document.remove(&["apiVersion"]);
     }
 }
 
@@ -242,7 +253,8 @@ pub(crate) fn patch_kind(
     served: &Served,
 ) -> Result<PatchKind, MediaTypeError> {
     // Compared exactly, like kube-apiserver.
-    match request.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
+    let content_type = request.header(CONTENT_TYPE);
+    match content_type.split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if served.definition.dialect.is_typed() => {
@@ -250,12 +262,11 @@ pub(crate) fn patch_kind(
         }
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ => {
-            // The router rejects it for a native kind, the handler for a custom one.
+            // The router rejects most for a native kind, the handler all for a custom one.
+            let [json, merge, _, apply] = PATCH_TYPES;
             Err(match served.definition.dialect.routes_itself() {
-                true => MediaTypeError::Handler(Failure::new(
-                    Reason::UnsupportedMediaType,
-                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                )),
+                true => unknown_format(&[json, merge, apply]),
+                false if is_routed(content_type) => unknown_format(&PATCH_TYPES),
                 false => MediaTypeError::Router(
                     Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
                         .with_details(Details::default()),
@@ -263,6 +274,29 @@ pub(crate) fn patch_kind(
             })
         }
     }
+}
+
+const PATCH_TYPES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+/// Whether kube-apiserver's router takes it for the type of a patch, since one of a list is.
+fn is_routed(content_type: &str) -> bool {
+    let media = |part: &str| part.split(';').next().unwrap_or_default().trim().to_owned();
+    content_type.split(',').any(|part| PATCH_TYPES.contains(&media(part).as_str()))
+}
+
+fn unknown_format(known: &[&str]) -> MediaTypeError {
+    MediaTypeError::Handler(Failure::new(
+        Reason::UnsupportedMediaType,
+        format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            known.join(", ")
+        ),
+    ))
 }
 
 /// Approximate memory of a patch.
@@ -294,7 +328,9 @@ pub(crate) async fn patch(
             json::read(bytes).map(|decoded| Patch::Merge(body(decoded))).map_err(|error| {
                 unreadable(&error, |error| match error {
                     DecodeError::NotObject("null") => Failure::bad_request("Invalid JSON Patch"),
-                    DecodeError::Syntax(_) if !strict => Failure::bad_request("Invalid JSON Patch"),
+                    DecodeError::Syntax(_) | DecodeError::NotObject(_) if !strict => {
+                        unmerged(bytes)
+                    }
                     error => Failure::bad_request(format!("error decoding patch: {error}")),
                 })
             })
@@ -325,6 +361,18 @@ pub(crate) async fn patch(
         }
     };
     Ok(read.unwrap_or_else(Patch::Unreadable))
+}
+
+/// The error of a merge patch that is no object. A list replaces the whole object.
+fn unmerged(bytes: &[u8]) -> Failure {
+    match json::read_any(bytes) {
+        Ok(read) if read.value.is_array() => {
+            let mut whole = Value::Null;
+            merge_patch(&mut whole, &read.value);
+            no_object(&whole)
+        }
+        _ => Failure::bad_request("Invalid JSON Patch"),
+    }
 }
 
 /// The operations of a JSON patch, with the findings of strict validation.

@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::rejection::Rejection;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use http::header::{ACCEPT, HeaderMap, HeaderName, USER_AGENT};
+use std::collections::BTreeMap;
 
 /// Encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -376,23 +377,61 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
     }
 }
 
-/// Whether the parameters are `name=value` pairs with distinct names; nothing may follow the last
-/// semicolon.
+/// Whether parameters follow the media type: `name=value`, after semicolons. One that is given twice
+/// has the same value; nothing may follow the last semicolon.
 fn has_parameters(content_type: &str) -> bool {
-    let mut names: Vec<String> = Vec::new();
-    let mut parameters = content_type.split(';').skip(1).map(str::trim).peekable();
-    while let Some(parameter) = parameters.next() {
-        if parameter.is_empty() && parameters.peek().is_none() {
-            return true;
-        }
-        let Some((name, value)) = parameter.split_once('=') else { return false };
-        let name = name.trim_end().to_ascii_lowercase();
-        if name.is_empty() || value.trim().is_empty() || names.contains(&name) {
+    let Some((_, mut rest)) = content_type.split_once(';') else { return true };
+    let mut given = BTreeMap::new();
+    while !rest.trim_start().is_empty() {
+        let Some((name, value, after)) = parameter(rest.trim_start()) else { return false };
+        if given.insert(name, value.clone()).is_some_and(|other| other != value) {
             return false;
         }
-        names.push(name);
+        let after = after.trim_start();
+        match after.strip_prefix(';') {
+            Some(next) => rest = next,
+            None => return after.is_empty(),
+        }
     }
     true
+}
+
+/// A parameter, whose value is a token or quoted (RFC 2045), and what follows it.
+fn parameter(text: &str) -> Option<(String, String, &str)> {
+    let (name, rest) = token(text)?;
+    let rest = rest.trim_start().strip_prefix('=')?.trim_start();
+    let (value, rest) = match rest.strip_prefix('"') {
+        Some(quoted) => quoted_value(quoted)?,
+        None => token(rest).map(|(value, rest)| (value.to_owned(), rest))?,
+    };
+    Some((name.to_ascii_lowercase(), value, rest))
+}
+
+fn token(text: &str) -> Option<(&str, &str)> {
+    let is_special = |symbol: char| !symbol.is_ascii_graphic() || SPECIALS.contains(symbol);
+    let (token, rest) = text.split_at(text.find(is_special).unwrap_or(text.len()));
+    (!token.is_empty()).then_some((token, rest))
+}
+
+/// Characters that no token has.
+const SPECIALS: &str = "()<>@,;:\\\"/[]?=";
+
+/// The value up to the closing quote, and what follows it. A backslash escapes only what no token
+/// has.
+fn quoted_value(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut symbols = text.char_indices().peekable();
+    while let Some((at, symbol)) = symbols.next() {
+        match symbol {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => {
+                let escaped = symbols.next_if(|(_, next)| SPECIALS.contains(*next));
+                value.push(escaped.map_or(symbol, |(_, next)| next));
+            }
+            _ => value.push(symbol),
+        }
+    }
+    None
 }
 
 /// The media type of a Content-Type header, in lower case, without parameters.
@@ -542,6 +581,12 @@ mod tests {
             ("application/json; charset", None),
             ("application/json; a=b; A=c", None),
             ("application/json;; a=b", None),
+            ("application/json; a=b; A=b", json),
+            (r#"application/json; a="b;\"c""#, json),
+            (r#"application/json; a=""; b = c "#, json),
+            (r#"application/json; a="b"#, None),
+            ("application/json; a=b c", None),
+            ("application/json; a=", None),
         ] {
             assert_eq!(body_form(text, true).ok(), want, "{text}");
         }

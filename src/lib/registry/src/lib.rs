@@ -46,7 +46,9 @@ pub use local::Local;
 pub use master_leases::MasterLeases;
 pub use noop::is_same_content;
 pub use options::{DeleteOptions, WriteOptions};
-pub use pipeline::{Body, Deleted, Object, Patch, Registry, Written, decode_mutated, view};
+pub use pipeline::{
+    Body, Deleted, Object, Patch, Registry, Written, decode_mutated, no_object, view,
+};
 pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
     caught_up,

@@ -29,6 +29,7 @@ use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store, is_key_segment};
 pub use mutated::decode_mutated;
+pub use patching::no_object;
 use ring::hmac;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -38,7 +38,7 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
     }
     if parsed.len() > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooLarge(format!(
-            "{} operations, at most {MAX_JSON_PATCH_OPERATIONS} are allowed",
+            "The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {}",
             parsed.len()
         )));
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod actions;
+mod bodies;
 mod chain;
 mod custom;
 mod definitions;

@@ -78,6 +78,21 @@ async fn protobuf_goes_both_ways() {
 }
 
 #[tokio::test]
+async fn a_version_in_protobuf_that_cannot_be_read_counts_as_none() {
+    let server = TestServer::new().await;
+    let object = json!({"apiVersion": "x/y/z", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let document = ferrokube_apimachinery::document::Document::from_value(object).unwrap();
+    let bytes =
+        ferrokube_resources::messages().write("k8s.io.api.core.v1.ConfigMap", &document).unwrap();
+    let kind = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let made = server.send("POST", CONFIGMAPS, &kind, bytes).await;
+    assert_eq!(made.code, 201, "{}", made.text());
+    let options = ferrokube_apimachinery::protobuf::envelope("x/y/z", "DeleteOptions", &[]);
+    let deleted = server.send("DELETE", &format!("{CONFIGMAPS}/a"), &kind, options).await;
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+}
+
+#[tokio::test]
 async fn methods_that_a_path_lacks_are_405_and_paths_without_methods_404() {
     let server = TestServer::new().await;
     server.configmap("a").await;

@@ -73,6 +73,11 @@ impl WriteOp<'_> {
         Ok(object)
     }
 
+    fn check_names(&self, mut object: Document) -> Result<(), Failure> {
+        meta::ensure_namespace(self.target, &mut object)?;
+        meta::check_name(self.target, &object)
+    }
+
     fn patched(&self, live: Option<&Document>, patch: &Patch) -> Result<Document, Failure> {
         if let Patch::Apply(body) = patch {
             return self.applied(live, body);
@@ -86,12 +91,13 @@ impl WriteOp<'_> {
         let (value, strictness) = self.changed(live, patch)?;
         let mut object = match Document::from_value(value) {
             Ok(object) => object,
-            Err(value) => return Err(self.refuse_value(&value)),
+            Err(value) => return Err(no_object(&value)),
         };
         if !self.body_decoder.dialect.is_typed() && self.target.subresource == "status" {
             self.keep_type(&mut object);
         }
         self.check_version_of_result(&object)?;
+        let unversioned = object.api_version().is_empty().then(|| object.clone());
         let decoded = match patch {
             Patch::Json(..) | Patch::Merge(_)
                 if self.body_decoder.dialect.is_typed()
@@ -116,7 +122,12 @@ impl WriteOp<'_> {
         decoded.map_err(|error| match error {
             ObjectError::Refused(failure) => failure,
             ObjectError::NoVersion => {
-                Failure::internal(error.sentence(&self.body_decoder, self.registry.catalog(), ""))
+                // kube-apiserver checks the names first.
+                let why = error.sentence(&self.body_decoder, self.registry.catalog(), "");
+                unversioned
+                    .map_or(Ok(()), |object| self.check_names(object))
+                    .err()
+                    .unwrap_or_else(|| Failure::internal(why))
             }
             error => self.result_refused(error, live, patch),
         })
@@ -158,16 +169,6 @@ impl WriteOp<'_> {
             Patch::Unreadable(failure) => return Err(failure.clone()),
             Patch::Apply(_) => unreachable!("answered before"),
         })
-    }
-
-    /// Error of a patch whose result is not a JSON object.
-    fn refuse_value(&self, value: &Value) -> Failure {
-        let why = format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}",
-            json::type_name(value),
-            go::TYPE_META
-        );
-        patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
     }
 
     /// A patch of a custom object's status may set kind and apiVersion, without effect.
@@ -370,6 +371,16 @@ fn without_server_annotations(applied: &Document) -> Option<Document> {
     })
 }
 
+/// 422 on a patch whose result is not a JSON object.
+pub fn no_object(value: &Value) -> Failure {
+    let why = format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}",
+        json::type_name(value),
+        go::TYPE_META
+    );
+    patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
+}
+
 /// 422 on a patch; names no object.
 fn patch_refused(shown: &str, why: &str) -> Failure {
     let error = FieldError::invalid("patch", shown, why);
@@ -395,7 +406,9 @@ fn refused(error: PatchError) -> Failure {
         PatchError::DoesNotApply(_) | PatchError::TestFailed(_) => unprocessable(),
         // kube-apiserver answers 500.
         PatchError::Directive(why) => Failure::bare(500, why),
-        PatchError::TooLarge(why) => Failure::new(Reason::RequestEntityTooLarge, why),
+        PatchError::TooLarge(why) => {
+            Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
+        }
     }
 }
 

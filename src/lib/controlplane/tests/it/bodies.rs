@@ -1,0 +1,62 @@
+//! Bodies that are no objects, and their media types.
+
+use crate::support::{CONFIGMAPS, TestServer};
+
+#[tokio::test]
+async fn merge_patches_that_are_no_objects() {
+    let server = TestServer::new().await;
+    assert_eq!(server.configmap("a").await.code, 201);
+    let list = "patch: Invalid value: \"[1,{},[null]]\": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type";
+    let given = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
+    let neither = "Invalid JSON Patch";
+    for (validation, patch, code, want) in [
+        ("Ignore", r#"[1,{"a":null},[null]]"#, 422, list),
+        ("Ignore", r#""x""#, 400, neither),
+        ("Ignore", "1", 400, neither),
+        ("Ignore", "null", 400, neither),
+        ("Warn", "[]", 400, given),
+        ("Strict", "[]", 400, given),
+    ] {
+        let path = format!("{CONFIGMAPS}/a?fieldValidation={validation}");
+        let headers = [("content-type", "application/merge-patch+json")];
+        let answer = server.send("PATCH", &path, &headers, patch).await;
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains(want), "{patch}: {message}");
+        assert_eq!(answer.code, code, "{patch}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn parameters_of_content_types() {
+    let server = TestServer::new().await;
+    for (parameters, code) in [
+        ("; charset=utf-8; charset=utf-8", 201),
+        ("; charset=utf-8; charset=utf-16", 415),
+        (r#"; charset="utf-8; x""#, 201),
+        ("; charset=utf 8", 415),
+    ] {
+        let content_type = format!("application/json{parameters}");
+        let headers = [("content-type", content_type.as_str())];
+        let path = format!("{CONFIGMAPS}?dryRun=All");
+        let body = r#"{"metadata":{"name":"a"}}"#;
+        let answer = server.send("POST", &path, &headers, body).await;
+        assert_eq!(answer.code, code, "{parameters}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn lists_of_content_types_of_a_patch() {
+    let server = TestServer::new().await;
+    assert_eq!(server.configmap("a").await.code, 201);
+    let known = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+    let merge = "application/merge-patch+json";
+    for (content_type, want) in [
+        (format!("{merge},x"), known),
+        (format!("x, {merge} ;a"), known),
+        ("text/plain".to_owned(), "415: Unsupported Media Type"),
+    ] {
+        let headers = [("content-type", content_type.as_str())];
+        let answer = server.send("PATCH", &format!("{CONFIGMAPS}/a"), &headers, "{}").await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (415, Some(want)));
+    }
+}
