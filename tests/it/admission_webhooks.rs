@@ -252,6 +252,17 @@ async fn fault_33_patches_cannot_take_over_what_the_server_owns() {
     assert_eq!(server.reviews("grow").len(), 1);
 }
 
+#[tokio::test]
+async fn a_patch_that_makes_another_kind_fails_the_write() {
+    let server = ReviewServer::start().await;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    register(&admin, true, "m", vec![hook(&server, "retype", "a")]).await;
+    let refused = admin.post(CONFIG_MAPS, &labelled("a", "a")).await.unwrap();
+    let want = "Internal error occurred: no kind \"Other\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"";
+    assert_eq!((refused.status, &refused.body["message"]), (500, &json!(want)));
+}
+
 /// The DELETED event of an object that leaves a selection has its state before the change, at the
 /// revision of the change. A patch in the watch's version builds on the change all the same.
 #[tokio::test]

@@ -236,6 +236,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
                     {"op": "add", "path": "/data", "value": {"seen": "1"}}])),
                 path if path.starts_with("label-") => patch(json!([
                     {"op": "add", "path": format!("/metadata/labels/{path}"), "value": "1"}])),
+                "retype" => patch(json!([{"op": "replace", "path": "/kind", "value": "Other"}])),
                 "mark" => patch(json!([{"op": "add", "path": "/data", "value": {"mark": "1"}}])),
                 "managers" => patch(json!([{"op": "add", "path": "/metadata/managedFields",
                     "value": [{"manager": "evil", "operation": "Apply", "fieldsType": "X"}]}])),

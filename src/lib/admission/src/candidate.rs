@@ -2,9 +2,13 @@
 
 use crate::request::kind_of;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_registry::{Attributes, Catalog, Operation, Served, Target, decode_mutated, view};
+use ferrokube_registry::{
+    Attributes, Catalog, FieldValidation, Operation, Served, Target, decode_mutated, schema_at,
+    view,
+};
+use ferrokube_schema::Schema;
 use ferrokube_storage::{Prefix, Store};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct CandidateWrite<'a> {
     pub(crate) attributes: Attributes<'a>,
@@ -52,17 +56,31 @@ impl<'a> CandidateWrite<'a> {
     /// Decodes an object changed by a step, in the given version.
     ///
     /// # Errors
-    /// Why it is malformed.
-    pub(crate) fn decode(&self, served: &Served, object: Document) -> Result<Document, String> {
-        let Attributes { context, target, .. } = self.attributes;
-        let target = Target { served: served.clone(), ..target.clone() };
-        decode_mutated(self.catalog, context, &target, object)
+    /// Why it is malformed, or has unknown fields if they are validated strictly.
+    pub(crate) fn decode(
+        &self,
+        served: &Served,
+        object: Document,
+        validation: FieldValidation,
+    ) -> Result<Document, String> {
+        let target = self.target_in(served);
+        decode_mutated(self.catalog, self.attributes.context, &target, object, validation)
     }
 
-    /// Sets the defaults of a version, unless the subresource has a kind of its own.
+    /// The schema of the object in the given version.
+    pub(crate) fn schema(&self, served: &Served) -> Arc<Schema> {
+        schema_at(self.catalog, &self.target_in(served))
+    }
+
+    fn target_in(&self, served: &Served) -> Target {
+        Target { served: served.clone(), ..self.attributes.target.clone() }
+    }
+
+    /// Sets the defaults of a version, unless the subresource has a kind of its own, or a step has
+    /// changed the kind.
     pub(crate) fn set_defaults(&self, served: &Served, object: &mut Document) {
         let kind = kind_of(served, &self.attributes.target.subresource);
-        if kind == served.definition.gvk(served.version) {
+        if kind == served.definition.gvk(served.version) && object.kind() == kind.kind {
             served.definition.set_defaults(served.version, object);
         }
     }

@@ -23,6 +23,8 @@ use std::time::SystemTime;
 
 #[path = "pipeline/costs.rs"]
 mod costs;
+#[path = "pipeline/mutated.rs"]
+mod mutated;
 #[path = "pipeline/policies.rs"]
 mod policies;
 #[path = "pipeline/type_checks.rs"]

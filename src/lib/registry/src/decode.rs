@@ -242,6 +242,23 @@ impl ObjectDecoder {
         Ok(object)
     }
 
+    /// Decodes an object that a mutating step changed. A custom object keeps unknown fields and
+    /// nulls, and may claim another kind: validation (422) refuses what must not be.
+    ///
+    /// # Errors
+    /// Every [`ObjectError`].
+    pub(crate) fn decode_mutated(
+        &self,
+        object: Document,
+        strictness: &Strictness<'_>,
+    ) -> Result<Document, ObjectError> {
+        if self.dialect.is_typed() {
+            return self.decode(object, strictness);
+        }
+        let object = self.check_type(object, strictness)?;
+        self.check_metadata(object)
+    }
+
     fn misfit(&self, object: &Document) -> Result<(), String> {
         self.misfit.and_then(|misfit| misfit(object)).map_or(Ok(()), Err)
     }

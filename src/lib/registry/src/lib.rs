@@ -47,7 +47,7 @@ pub use master_leases::MasterLeases;
 pub use noop::is_same_content;
 pub use options::{DeleteOptions, WriteOptions};
 pub use pipeline::{
-    Body, Deleted, Object, Patch, Registry, Written, decode_mutated, no_object, view,
+    Body, Deleted, Object, Patch, Registry, Written, decode_mutated, no_object, schema_at, view,
 };
 pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,

@@ -28,7 +28,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store, is_key_segment};
-pub use mutated::decode_mutated;
+pub use mutated::{decode_mutated, schema_at};
 pub use patching::no_object;
 use ring::hmac;
 use std::sync::Arc;

@@ -12,7 +12,8 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::patch::{PatchError, json_patch};
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Attributes, Served};
+use ferrokube_registry::{Attributes, FieldValidation, Served};
+use ferrokube_schema::Schema;
 use ferrokube_schema::apply::merge_configuration;
 use std::time::Instant;
 
@@ -194,17 +195,17 @@ impl MutatingPolicies {
         }
         // Stays in the version of the policy until the last mutation.
         let mut changed: Option<Document> = None;
+        let schema = write.schema(&used.served);
         for each in &policy.programs().mutations {
             let object = changed.as_ref().unwrap_or(first);
             let value = |spending: &mut _| {
                 subject.evaluation(policy, [Some(object), old], param).mutation(each, spending)
             };
             let began = Instant::now();
-            let result = budget
-                .spend(value)
-                .await
-                .and_then(|value| mutated(object, each, value, &used.served));
-            let decoded = result.map(|next| write.decode(&used.served, next));
+            let result =
+                budget.spend(value).await.and_then(|value| mutated(object, each, value, &schema));
+            let validation = field_validation(each);
+            let decoded = result.map(|next| write.decode(&used.served, next, validation));
             let message = match &decoded {
                 Err(why) | Ok(Err(why)) => why.as_str(),
                 Ok(Ok(_)) => "",
@@ -250,12 +251,20 @@ struct MutationRun<'m> {
     budget: &'m mut WorkerBudget,
 }
 
+/// A JSON patch must not add unknown fields. A configuration was checked before it was merged.
+fn field_validation(mutation: &CompiledMutation) -> FieldValidation {
+    match mutation.is_json_patch {
+        true => FieldValidation::Strict,
+        false => FieldValidation::Ignore,
+    }
+}
+
 /// An object after a mutation.
 fn mutated(
     object: &Document,
     mutation: &CompiledMutation,
     value: Value,
-    served: &Served,
+    schema: &Schema,
 ) -> Result<Document, String> {
     if mutation.is_json_patch {
         let mut target = object.clone().into_value();
@@ -272,7 +281,7 @@ fn mutated(
         .map_err(|_| "invalid return type: the configuration is no object".to_owned())?;
     configuration.set(&["apiVersion"], object.api_version());
     configuration.set(&["kind"], object.kind());
-    merge_configuration(&served.version().schema, object, &configuration)
+    merge_configuration(schema, object, &configuration)
         .map_err(|why| format!("error applying patch: {why}"))
 }
 

@@ -12,11 +12,12 @@ use crate::objects::{ObjectVersions, ReviewedObjects, in_own_version};
 use crate::remote::{Mutation, RemoteStep};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::patch::json_patch;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::Attributes;
 use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{Attributes, FieldValidation};
 use ferrokube_webhook::{WebhookAccess, WebhookCredentials};
 use std::sync::Arc;
 use std::time::Instant;
@@ -157,18 +158,19 @@ fn patched(
     }
     let mut value = object.clone().into_value();
     json_patch(&mut value, &patch).map_err(|why| internal(why.to_string()))?;
-    let result = Document::from_value(value)
-        .map_err(|_| internal(format!("admission webhook {name} left no object")))?;
-    if result.kind() != object.kind() || result.api_version() != object.api_version() {
-        return Err(internal(format!("admission webhook {name} changed the type of the object")));
-    }
+    let result = Document::from_value(value).map_err(|value| {
+        internal(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}",
+            codec::type_name(&value),
+            go::TYPE_META
+        ))
+    })?;
     if codec::document_to_vec(&result).len() > MAX_OBJECT_BYTES {
         let why = format!("Request entity too large: limit is {MAX_OBJECT_BYTES}");
         return Err(ReviewFault::Failed(Failure::new(Reason::RequestEntityTooLarge, why)));
     }
-    let mut result = write.decode(&objects.served, result).map_err(|why| {
-        internal(format!("admission webhook {name} made a malformed object: {why}"))
-    })?;
+    let decoded = write.decode(&objects.served, result, FieldValidation::Ignore);
+    let mut result = decoded.map_err(internal)?;
     let changed = result != *object;
     write.set_defaults(&objects.served, &mut result);
     Ok(Some(Patched { changed, object: result, patch }))

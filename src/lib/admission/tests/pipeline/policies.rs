@@ -212,11 +212,11 @@ pub(super) async fn bind_mutation(
     }
 }
 
-fn apply(expression: &str) -> Value {
+pub(super) fn apply(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
 
-fn patch(expression: &str) -> Value {
+pub(super) fn patch(expression: &str) -> Value {
     json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
 }
 

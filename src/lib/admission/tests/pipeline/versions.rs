@@ -22,7 +22,7 @@ const CUSTOM: &str = "example.com";
 
 /// `spec.size` of v1 is `spec.amount` of v2.
 #[derive(Debug, Default)]
-struct SizeConverter {
+pub(super) struct SizeConverter {
     calls: AtomicUsize,
     fails: AtomicBool,
 }
@@ -92,7 +92,10 @@ impl ComputedResource for SizeScale {
 
 fn version(name: &str, field: &str) -> DefinitionVersion {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
-        "properties": {(field): {"type": "integer"}}}}});
+        "properties": {(field): {"type": "integer"}, "items": {"type": "array",
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+            "items": {"type": "object", "required": ["key"], "properties": {
+                "key": {"type": "string"}, "value": {"type": "integer"}}}}}}}});
     let scale = Subresource {
         name: "scale",
         kind: GroupVersionKind::new("autoscaling", "v1", "Scale"),
@@ -115,7 +118,7 @@ fn version(name: &str, field: &str) -> DefinitionVersion {
 }
 
 /// Serves Things, stored in v1.
-async fn start() -> (TestPipeline, Arc<SizeConverter>) {
+pub(super) async fn start() -> (TestPipeline, Arc<SizeConverter>) {
     let (server, converter) = (TestPipeline::with_namespace().await, Arc::default());
     let catalog = server.registry.catalog();
     catalog.put_computed(CUSTOM, "things", "scale", Arc::new(SizeScale));
@@ -142,22 +145,33 @@ async fn start() -> (TestPipeline, Arc<SizeConverter>) {
     (server, converter)
 }
 
-fn things(server: &TestPipeline) -> UserClient<'_> {
+pub(super) fn things(server: &TestPipeline) -> UserClient<'_> {
     server.as_user(CUSTOM, "things")
 }
 
-fn thing(size: i64) -> Document {
+pub(super) fn thing(size: i64) -> Document {
     document(json!({"kind": "Thing", "apiVersion": "example.com/v1",
         "metadata": {"name": "a", "namespace": "n"}, "spec": {"size": size}}))
 }
 
-/// A policy for this version of Things, and its binding.
+/// A policy for v2 of Things, and its binding.
 async fn bind(server: &TestPipeline, prefix: &str, resource: &str, spec: Value) {
+    bind_to(server, "v2", prefix, resource, spec).await;
+}
+
+/// A policy for this version of Things, and its binding.
+pub(super) async fn bind_to(
+    server: &TestPipeline,
+    version: &str,
+    prefix: &str,
+    resource: &str,
+    spec: Value,
+) {
     let (name, policies) = (resource.replace('/', "-"), format!("{prefix}admissionpolicies"));
     let mut policy = document(json!({"metadata": {"name": name.as_str()}, "spec": spec}));
     policy.set(
         &["spec", "matchConstraints"],
-        json!({"resourceRules": [{"apiGroups": [CUSTOM], "apiVersions": ["v2"],
+        json!({"resourceRules": [{"apiGroups": [CUSTOM], "apiVersions": [version],
             "operations": ["*"], "resources": [resource]}]}),
     );
     let mut binding = document(

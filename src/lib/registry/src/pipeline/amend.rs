@@ -47,7 +47,15 @@ impl WriteOp<'_> {
         let attributes = self.attributes(self.target, Operation::Update, Some(&old));
         let ids = self.registry.admission().stamp(&attributes, &mut object);
         let target = self.target.clone();
-        let draft = Draft { target, old: Some(old), object, stored: None, ids, applied: false };
+        let draft = Draft {
+            target,
+            old: Some(old),
+            object,
+            stored: None,
+            ids,
+            applied: false,
+            mutated: false,
+        };
         self.proposal(key, Some(head), &draft, Effects::default())
     }
 }

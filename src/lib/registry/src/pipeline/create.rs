@@ -173,7 +173,7 @@ impl WriteOp<'_> {
         }
         self.keep_reset(None, &mut object);
         let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
-        Draft { target, old: None, object, stored: None, ids: None, applied: false }
+        Draft { target, old: None, object, stored: None, ids: None, applied: false, mutated: false }
     }
 
     /// Commits unless the name is taken. Retried if the guard of another key failed.

@@ -2,21 +2,21 @@
 
 use super::write_op::{Draft, WriteOp, WriteVerb};
 use crate::catalog::{Catalog, ComputedResource};
-use crate::context::{RequestContext, Target};
+use crate::context::{FieldValidation, RequestContext, Target};
 use crate::decode::{ObjectDecoder, Strictness};
 use crate::meta;
 use crate::pipeline::Registry;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_schema::validate;
+use ferrokube_schema::{Schema, validate};
+use std::sync::Arc;
 
 /// Metadata of a new object that the server sets after these webhooks.
 const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
 
 impl WriteOp<'_> {
-    /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
-    /// create.
+    /// Mutating webhooks. Only a create takes another name from them.
     pub(super) async fn call_mutating_webhooks(&self, draft: &mut Draft) -> Result<(), Failure> {
         if let Some(computed) = &self.projection {
             return self.mutate_projected(&**computed, draft).await;
@@ -34,7 +34,8 @@ impl WriteOp<'_> {
             OF_SERVER.iter().for_each(|name| drop(object.remove(&["metadata", name])));
         }
         let changed = self.registry.admission().mutate_remote(attributes, object).await?;
-        draft.object = self.registry.decode_mutated(&self.decoder, self.context, changed)?;
+        draft.object = self.read_mutated(changed)?;
+        draft.mutated = true;
         let object = &mut draft.object;
         if field(object, "managedFields") != managed
             && let Some(wrong) = invalid_managed_fields(object)
@@ -55,6 +56,42 @@ impl WriteOp<'_> {
             draft.target = Target { name: Some(object.name().to_owned()), ..draft.target.clone() };
         }
         Ok(())
+    }
+
+    /// The object that mutating steps left, without unknown fields.
+    fn read_mutated(&self, object: Document) -> Result<Document, Failure> {
+        if self.definition().dialect.is_typed() {
+            return self.registry.decode_mutated(&self.decoder, self.context, object);
+        }
+        let mut object = self.in_own_version(object)?;
+        validate::prune_unknown(&self.decoder.schema, &mut object);
+        Ok(object)
+    }
+
+    /// Converts a custom object that claims another version, if there is that version, as
+    /// kube-apiserver does without a conversion webhook.
+    fn in_own_version(&self, mut object: Document) -> Result<Document, Failure> {
+        let (own, given) = (self.decoder.gvk.api_version(), object.api_version());
+        if given == own {
+            return Ok(object);
+        }
+        let (group, version) = given.split_once('/').unwrap_or(("", given));
+        let definition = self.definition();
+        if group != definition.group {
+            return Err(Failure::bare(
+                500,
+                format!(
+                    "{group}/{version}, Kind={} is unstructured and is not suitable for converting to {own:?}",
+                    object.kind()
+                ),
+            ));
+        }
+        if definition.versions.iter().all(|known| known.name != version) {
+            let why = format!("request to convert CR from an invalid group/version: {given}");
+            return Err(Failure::bare(500, why));
+        }
+        object.set(&["apiVersion"], own);
+        Ok(object)
     }
 
     /// Mutating webhooks of a projection, which is all that they see.
@@ -96,23 +133,37 @@ impl WriteOp<'_> {
     }
 }
 
-/// Decodes an object of this target that a mutating step changed.
+/// Decodes an object of this target that a mutating step changed. A custom object may still have
+/// unknown fields, nulls and another kind.
 ///
 /// # Errors
-/// Why it is malformed.
+/// Why it is malformed, or has unknown fields if they are validated strictly.
 pub fn decode_mutated(
     catalog: &Catalog,
     context: &RequestContext,
     target: &Target,
     object: Document,
+    validation: FieldValidation,
 ) -> Result<Document, String> {
-    let decoder = match catalog.computed_at(target) {
+    let decoder = decoder_at(catalog, target);
+    let is_typed = !object.kind().is_empty() && !object.api_version().is_empty();
+    let shown = if is_typed { Vec::new() } else { json::document_to_vec(&object) };
+    let strictness = Strictness { validation, ..Strictness::ignore(context) };
+    decoder
+        .decode_mutated(object, &strictness)
+        .map_err(|error| error.sentence(&decoder, catalog, &String::from_utf8_lossy(&shown)))
+}
+
+/// The schema of the objects of a target: a subresource may have a kind of its own.
+pub fn schema_at(catalog: &Catalog, target: &Target) -> Arc<Schema> {
+    decoder_at(catalog, target).schema
+}
+
+fn decoder_at(catalog: &Catalog, target: &Target) -> ObjectDecoder {
+    match catalog.computed_at(target) {
         Some(computed) => ObjectDecoder::for_computed(target, &*computed),
         None => ObjectDecoder::of(&target.served),
-    };
-    decoder
-        .decode(object, &Strictness::ignore(context))
-        .map_err(|error| error.sentence(&decoder, catalog, "the response"))
+    }
 }
 
 impl Registry {

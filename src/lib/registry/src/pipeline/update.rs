@@ -157,6 +157,7 @@ impl WriteOp<'_> {
             stored: None,
             ids: None,
             applied: input.is_apply(),
+            mutated: false,
         })
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Draft {
     pub(super) ids: Option<Ids>,
     /// Result of an apply, which was never decoded.
     pub(super) applied: bool,
+    /// Result of mutating webhooks or policies. Nulls of a custom object are not pruned yet.
+    pub(super) mutated: bool,
 }
 
 impl Draft {
@@ -217,15 +219,14 @@ impl<'a> WriteOp<'a> {
         );
     }
 
-    /// Brings a custom object into its stored form: no redundant fractions; nulls of an apply that
-    /// passed validation are pruned.
-    fn settle(&self, object: &mut Document, applied: bool) {
+    /// Brings a custom object into its stored form: no redundant fractions; nulls that passed
+    /// validation are pruned from one that was not decoded.
+    fn settle(&self, object: &mut Document, is_undecoded: bool) {
         if self.definition().dialect.is_typed() {
             return;
         }
         object.fields_mut().values_mut().for_each(json::round_trip_floats);
-        if applied {
-            // Never decoded, unlike other writes.
+        if is_undecoded {
             validate::prune(&self.decoder.schema, object);
         }
     }
@@ -642,7 +643,7 @@ impl WriteSteps for WriteOp<'_> {
         let ids = self.registry.admission().stamp(&attributes, object);
         give_way();
         self.check(&change, object)?;
-        self.settle(object, draft.applied);
+        self.settle(object, draft.applied || draft.mutated);
         draft.ids = ids;
         if self.options.dry_run {
             draft.show_ids();

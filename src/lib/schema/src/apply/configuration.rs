@@ -10,8 +10,8 @@ const MAX_DEPTH: usize = 128;
 /// Merges a configuration into an object, as an apply would.
 ///
 /// # Errors
-/// kube-apiserver's message: the configuration does not fit the schema, or it sets an atomic list,
-/// map or struct, which would drop the fields that it lacks.
+/// kube-apiserver's message: the configuration or the object does not fit the schema, or the
+/// configuration sets an atomic list, map or struct, which would drop the fields that it lacks.
 pub fn merge_configuration(
     schema: &Schema,
     live: &Document,
@@ -27,6 +27,8 @@ pub fn merge_configuration(
             atomics.join(", ")
         ));
     }
+    conform::check_live(schema, live.fields())
+        .map_err(|why| format!("failed to convert original object to typed object: {why}"))?;
     let mut object = live.clone();
     merge::merge(schema, object.fields_mut(), configuration.fields(), &Skip::default());
     Ok(object)

@@ -15,8 +15,26 @@ use std::fmt;
 /// # Errors
 /// The fields that do not match, and why.
 pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
-    let found = misfits(schema, object);
-    match found.as_slice() {
+    joined(&misfits(schema, object))
+}
+
+/// Checks an object that a configuration is merged into: duplicate items pass. A native object
+/// was decoded, so that only its items may have no names.
+///
+/// # Errors
+/// The fields that do not match, and why.
+pub(super) fn check_live(schema: &Schema, object: &Map) -> Result<(), String> {
+    let mut found = misfits(schema, object);
+    found.retain(|misfit| match misfit.kind {
+        MisfitKind::Nameless => true,
+        MisfitKind::Duplicate => false,
+        MisfitKind::Other => !schema.native,
+    });
+    joined(&found)
+}
+
+fn joined(found: &[Misfit]) -> Result<(), String> {
+    match found {
         [] => Ok(()),
         [only] => Err(only.why.clone()),
         many => {
@@ -32,7 +50,7 @@ pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
 pub(super) fn check_items(schema: &Schema, object: &Map) -> Result<(), String> {
     misfits(schema, object)
         .into_iter()
-        .find(|misfit| misfit.is_nameless)
+        .find(|misfit| misfit.kind == MisfitKind::Nameless)
         .map_or(Ok(()), |misfit| Err(misfit.why))
 }
 
@@ -49,8 +67,16 @@ fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
 
 struct Misfit {
     why: String,
-    /// It is a list item without a name.
-    is_nameless: bool,
+    kind: MisfitKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MisfitKind {
+    /// A list item without a name.
+    Nameless,
+    /// A list item whose name another one has.
+    Duplicate,
+    Other,
 }
 
 /// Max reported fields.
@@ -108,16 +134,16 @@ impl<'a> ValuePlace<'a> {
 
     #[cold]
     fn note(&self, found: &mut Vec<Misfit>, why: &str) {
-        self.note_as(found, why, false);
+        self.note_as(found, why, MisfitKind::Other);
     }
 
-    fn note_as(&self, found: &mut Vec<Misfit>, why: &str, is_nameless: bool) {
+    fn note_as(&self, found: &mut Vec<Misfit>, why: &str, kind: MisfitKind) {
         if found.len() < MAX_MISFITS {
             let why = cut(
                 format!("{}: {why}", self.path.map(ParentPath::to_string).unwrap_or_default()),
                 MAX_REASON_BYTES,
             );
-            found.push(Misfit { why, is_nameless });
+            found.push(Misfit { why, kind });
         }
     }
 }
@@ -227,13 +253,15 @@ fn list(schema: &Schema, items: &[Value], place: ValuePlace<'_>, found: &mut Vec
         let mut element = None;
         if schema.list_type != ListType::Atomic {
             match element::item(schema, item) {
-                Err(why) => return place.note_as(found, &format!("element {index}: {why}"), true),
+                Err(why) => {
+                    let why = format!("element {index}: {why}");
+                    return place.note_as(found, &why, MisfitKind::Nameless);
+                }
                 Ok(new) => {
                     if !seen.insert(new.clone()) {
-                        place.note(
-                            found,
-                            &format!("duplicate entries for key {}", element::display(&[&new])),
-                        );
+                        let why =
+                            format!("duplicate entries for key {}", element::display(&[&new]));
+                        place.note_as(found, &why, MisfitKind::Duplicate);
                     }
                     element = Some(new);
                 }

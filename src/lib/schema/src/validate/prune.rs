@@ -24,6 +24,11 @@ pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
     pruner.all()
 }
 
+/// Removes fields unknown to the schema, but no nulls: validation refuses those.
+pub fn prune_unknown(schema: &Schema, object: &mut Document) {
+    Pruner::default().fields(schema, object.fields_mut(), &Path::ROOT);
+}
+
 /// Prunes a value outside of an object, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
     let (mut pruner, root) = (Pruner::default(), Path::ROOT);
@@ -285,6 +290,10 @@ mod tests {
         let mut value = given.clone();
         prune_value(&schema, &mut value);
         assert_eq!(value, given, "a default is validated as it is");
+        let mut object = document(given.clone());
+        object.set(&["unknown"], 1);
+        prune_unknown(&schema, &mut object);
+        assert_eq!(object.into_value(), given);
     }
 
     #[test]
