@@ -46,13 +46,14 @@ impl NamespaceLifecycle {
     fn active(
         &self,
         attributes: &Attributes<'_>,
+        object: Option<&Document>,
         namespace: &str,
     ) -> Result<(Key, Arc<Entry>), Failure> {
         let missing = || Failure::not_found(&GroupResource::new("", "namespaces"), namespace);
         let key = self.prefix.key(None, namespace).map_err(|_| missing())?;
         let entry = self.store.pending(&key).ok_or_else(missing)?;
         if entry.sidecar.fields.first().is_some_and(|phase| &**phase == TERMINATING) {
-            return Err(terminating(attributes, namespace));
+            return Err(terminating(attributes, attributes.shown_name(object), namespace));
         }
         Ok((key, entry))
     }
@@ -63,9 +64,9 @@ impl AdmissionStep for NamespaceLifecycle {
         "NamespaceLifecycle"
     }
 
-    fn mutate(&self, attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         match Self::namespace(attributes) {
-            Some(namespace) => self.active(attributes, namespace).map(drop),
+            Some(namespace) => self.active(attributes, Some(&*object), namespace).map(drop),
             None => Ok(()),
         }
     }
@@ -73,14 +74,14 @@ impl AdmissionStep for NamespaceLifecycle {
     fn validate(
         &self,
         attributes: &Attributes<'_>,
-        _object: Option<&Document>,
+        object: Option<&Document>,
         effects: &mut Effects,
     ) -> Result<(), Failure> {
         if attributes.operation == Operation::Delete {
             return protect(attributes);
         }
         if let Some(namespace) = Self::namespace(attributes) {
-            let (key, entry) = self.active(attributes, namespace)?;
+            let (key, entry) = self.active(attributes, object, namespace)?;
             effects.guards.push(Guard::At(key, entry.revision));
         }
         Ok(())
@@ -101,9 +102,8 @@ fn protect(attributes: &Attributes<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn terminating(attributes: &Attributes<'_>, namespace: &str) -> Failure {
+fn terminating(attributes: &Attributes<'_>, name: &str, namespace: &str) -> Failure {
     let resource = attributes.target.served.definition.group_resource();
-    let name = attributes.target.name.as_deref().unwrap_or_default();
     let cause = Cause {
         reason: "NamespaceTerminating".to_owned(),
         message: format!("namespace {namespace} is being terminated"),

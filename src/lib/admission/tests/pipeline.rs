@@ -201,6 +201,10 @@ async fn a_namespace_terminates_and_is_finalized() {
         (failure.code, failure.details.unwrap().causes[0].reason.as_str()),
         (403, "NamespaceTerminating")
     );
+    let unnamed = document(json!({"metadata": {"generateName": "g-"}}));
+    let failure = server.core("configmaps").create("n", unnamed).await.unwrap_err();
+    let want = "configmaps \"g-\" is forbidden: unable to create new content in namespace n because it is being terminated";
+    assert_eq!(failure.message, want);
     terminating.set(&["spec"], json!({}));
     namespaces.update(terminating, "finalize").await.unwrap();
     assert!(namespaces.get("", "n").await.unwrap().is_none());

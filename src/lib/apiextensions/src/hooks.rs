@@ -24,7 +24,7 @@ pub(super) struct CustomHooks {
 impl Hooks for CustomHooks {
     fn forbids_create(&self) -> Option<String> {
         self.terminating.then(|| {
-            "create not allowed while the custom resource definition is terminating".to_owned()
+            "create not allowed while custom resource definition is terminating".to_owned()
         })
     }
 

@@ -44,7 +44,7 @@ pub enum AdmissionOptions<'a> {
 pub struct Attributes<'a> {
     /// User, trace and time of the request.
     pub context: &'a RequestContext,
-    /// With a name, generated or not.
+    /// With a name; while a create is mutated, without one that is yet to be generated.
     pub target: &'a Target,
     /// Operation on the object.
     pub operation: Operation,
@@ -54,6 +54,18 @@ pub struct Attributes<'a> {
     pub options: AdmissionOptions<'a>,
     /// Whether nothing is stored.
     pub dry_run: bool,
+}
+
+impl<'a> Attributes<'a> {
+    /// The name in a rejection of this object: as long as it has none, its generateName.
+    pub fn shown_name(&self, object: Option<&'a Document>) -> &'a str {
+        let of_object = || {
+            let object = object?;
+            let names = [object.name(), object.meta("generateName")];
+            names.into_iter().find(|name| !name.is_empty())
+        };
+        self.target.name.as_deref().or_else(of_object).unwrap_or("Unknown")
+    }
 }
 
 /// Source of objects of [`Effects::change`].

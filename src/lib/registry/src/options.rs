@@ -21,6 +21,7 @@ pub struct WriteOptions {
     /// Takes over fields of other managers. Apply only.
     pub force: bool,
     /// Error if an update or apply has to create the object and the caller lacks the verb `create`.
+    /// As in kube-apiserver, mutating admission and validation reject it first.
     pub forbid_create: Option<Failure>,
 }
 

@@ -71,10 +71,14 @@ impl PolicyErrors {
         });
     }
 
-    fn failure(self, attributes: &Attributes<'_>) -> Result<(), Failure> {
+    fn failure(
+        self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+    ) -> Result<(), Failure> {
         let Some(first) = self.messages.first().cloned() else { return Ok(()) };
         let resource = attributes.target.served.definition.group_resource();
-        let name = attributes.target.name.as_deref().unwrap_or("Unknown");
+        let name = attributes.shown_name(object);
         let causes = self.messages.into_iter().map(|message| Cause {
             reason: String::new(),
             message,
@@ -138,7 +142,7 @@ impl MutatingPolicies {
             mutation.repeat_all(STEP);
         }
         mutation.end(STEP);
-        errors.failure(&attributes)
+        errors.failure(&attributes, mutation.object.as_ref())
     }
 
     /// Carries out the mutations of a policy in order, if its conditions hold before the first.

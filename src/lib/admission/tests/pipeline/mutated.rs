@@ -1,6 +1,6 @@
 //! Objects that a mutating policy leaves: what of them is refused, and how.
 
-use super::policies::{apply, bind_mutation, create, patch};
+use super::policies::{GROUP, apply, bind, bind_mutation, create, patch};
 use super::versions::{bind_to, start, thing, things};
 use super::{TestPipeline, UserClient, document};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -67,6 +67,65 @@ async fn another_group_or_version_of_a_custom_object_cannot_be_converted() {
         let refused = things(&server).create("n", thing(1)).await.unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (500, want));
     }
+}
+
+#[tokio::test]
+async fn another_name_is_invalid_unless_the_object_is_new() {
+    let rename = "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]";
+    let server = mutating(patch(rename)).await;
+    server.kind("example.com", "things").create("n", thing(1)).await.unwrap();
+    let refused = things(&server).update(thing(2), "").await.unwrap_err();
+    let want = "metadata.name: Invalid value: \"other\": field is immutable";
+    assert!(refused.message.contains(want), "{}", refused.message);
+    assert_eq!(refused.code, 422);
+    assert_eq!(applied(&server, thing(2)).await.unwrap_err().code, 422);
+    let made = things(&server).create("n", thing(3)).await.unwrap();
+    assert_eq!(made.name(), "other");
+}
+
+#[tokio::test]
+async fn a_policy_refuses_an_update_before_its_version_is_compared() {
+    let server = mutating(patch("[JSONPatch{op: 'remove', path: '/nothing'}]")).await;
+    server.kind("example.com", "things").create("n", thing(1)).await.unwrap();
+    let mut outdated = thing(2);
+    outdated.set(&["metadata", "resourceVersion"], "999999");
+    assert_eq!(things(&server).update(outdated, "").await.unwrap_err().code, 403);
+}
+
+#[tokio::test]
+async fn a_policy_refuses_an_update_that_creates_before_its_version_is_read() {
+    let server = TestPipeline::with_namespace().await;
+    let fails = json!([patch("[JSONPatch{op: 'remove', path: '/nothing'}]")]);
+    bind_mutation(&server, "m", fails, false).await;
+    let policies = server.kind(GROUP, "mutatingadmissionpolicies");
+    let mut policy = policies.get("", "m").await.unwrap().unwrap();
+    let leases = json!([{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"],
+        "operations": ["CREATE"], "resources": ["leases"]}]);
+    policy.set(&["spec", "matchConstraints", "resourceRules"], leases);
+    policies.update(policy, "").await.unwrap();
+    let metadata = json!({"name": "l", "namespace": "n", "resourceVersion": "x"});
+    let lease = document(json!({"metadata": metadata}));
+    let leases = server.as_user("coordination.k8s.io", "leases");
+    assert_eq!(leases.update(lease, "").await.unwrap_err().code, 403);
+}
+
+#[tokio::test]
+async fn a_name_is_generated_once_the_object_is_mutated() {
+    let server = TestPipeline::with_namespace().await;
+    let label = "has(object.metadata.name) || has(request.name) ? 'yes' : 'no'";
+    let add = format!("Object{{metadata: Object.metadata{{labels: {{'named': {label}}}}}}}");
+    bind_mutation(&server, "m", json!([apply(&add)]), false).await;
+    let check = json!({"validations": [{"expression": "request.name == object.metadata.name"}]});
+    bind(&server, check, json!({})).await;
+    let unnamed = || document(json!({"metadata": {"generateName": "g-"}}));
+    let config_maps = server.as_user("", "configmaps");
+    let made = config_maps.create("n", unnamed()).await.unwrap();
+    assert_eq!(made.get(&["metadata", "labels"]), Some(&json!({"named": "no"})));
+    assert!(made.name().len() == 7 && made.name().starts_with("g-"), "{}", made.name());
+    bind_mutation(&server, "fails", json!([patch("[JSONPatch{op: 'x', path: '/x'}]")]), false)
+        .await;
+    let refused = config_maps.create("n", unnamed()).await.unwrap_err();
+    assert_eq!(refused.details.unwrap().name, "g-");
 }
 
 #[tokio::test]

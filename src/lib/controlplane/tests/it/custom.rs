@@ -481,6 +481,39 @@ async fn paths_of_custom_objects_are_routed_by_their_handler() {
 }
 
 #[tokio::test]
+async fn nothing_is_created_while_the_definition_terminates() {
+    let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
+    let definition = format!("{DEFINITIONS}/things.example.com");
+    let held = r#"{"metadata":{"finalizers":["example.com/hold"]}}"#;
+    let held = server.patch(&definition, "application/merge-patch+json", held).await;
+    assert_eq!(held.code, 200, "{}", held.text());
+    assert_eq!(server.send("DELETE", &definition, &[], "").await.code, 200);
+    // Neither the namespace nor the object counts.
+    let elsewhere = THINGS.replace("default", "none");
+    for (path, object) in
+        [(THINGS, thing("a", "{}")), (elsewhere.as_str(), thing("a", r#"{"a":"x"}"#))]
+    {
+        let refused = server.send("POST", path, &[], object).await;
+        let want = "things.example.com \"a\" is forbidden: create not allowed while custom resource definition is terminating";
+        assert_eq!((refused.code, refused.json()["message"].as_str()), (403, Some(want)));
+    }
+}
+
+#[tokio::test]
+async fn names_come_before_a_version_that_a_patch_removes() {
+    let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
+    server.send("POST", THINGS, &[], thing("a", "{}")).await;
+    let path = format!("{THINGS}/a");
+    for (metadata, code) in
+        [(r#"{"name":"b"}"#, 400), (r#"{"namespace":"other"}"#, 400), ("{}", 500)]
+    {
+        let patch = format!(r#"{{"apiVersion":null,"metadata":{metadata}}}"#);
+        let answer = server.patch(&path, "application/merge-patch+json", patch).await;
+        assert_eq!(answer.code, code, "{metadata}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
 async fn owners_of_parts_own_a_value_that_becomes_atomic() {
     let count = json!({"type": "integer"});
     let schema = |atomic: bool| {

@@ -2,7 +2,7 @@
 
 use super::order::WriteSteps;
 use super::turn::{ATTEMPTS, Proposal};
-use super::write_op::{Draft, WriteOp, WriteVerb};
+use super::write_op::{Draft, WriteOp, WriteVerb, version_number};
 use super::{Body, Object, Registry, Written, key};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::catalog::{ComputedCall, ComputedResource};
@@ -42,7 +42,8 @@ impl Registry {
         give_way();
         meta::drop_deletion(&mut object);
         meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
-        // Default before the name is generated, so that no manager owns fields derived from it.
+        // The name is generated later: no manager owns fields derived from it, and mutating steps
+        // see an object without a name.
         op.definition().set_defaults(target.served.version, &mut object);
         if op.definition().policy.names_itself && target.subresource.is_empty() {
             name::fill(&mut object);
@@ -55,9 +56,7 @@ impl Registry {
             return op.create(object).await;
         }
         for _ in 0..name::ATTEMPTS {
-            let mut named = object.clone();
-            name::generate(&mut named);
-            match op.create(named).await {
+            match op.create(object.clone()).await {
                 Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
                 answer => return answer,
             }
@@ -146,7 +145,7 @@ impl Registry {
 }
 
 impl WriteOp<'_> {
-    /// Creates an object whose name is known.
+    /// Creates an object, under a name that is generated if it has none.
     async fn create(&self, object: Document) -> Result<Written, Failure> {
         let draft = self.draft_new(object);
         let remote = self.registry.admission().is_remote(&self.attributes(
@@ -172,8 +171,30 @@ impl WriteOp<'_> {
             keep_ids(None, &mut object);
         }
         self.keep_reset(None, &mut object);
-        let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
+        let name = Some(object.name()).filter(|name| !name.is_empty()).map(str::to_owned);
+        let target = Target { name, ..self.target.clone() };
         Draft { target, old: None, object, stored: None, ids: None, applied: false, mutated: false }
+    }
+
+    /// Generates a missing name. An update that creates may have a resourceVersion, which must be a
+    /// number.
+    pub(super) fn complete_new(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let object = &mut draft.object;
+        if name::is_missing(object) {
+            name::generate(object);
+            draft.target.name = Some(object.name().to_owned());
+        }
+        if self.verb == WriteVerb::Create {
+            return Ok(());
+        }
+        match object.meta("resourceVersion") {
+            "" => {}
+            text => _ = version_number(text)?,
+        }
+        if self.options.fails_as_stored() {
+            object.remove(&["metadata", "resourceVersion"]);
+        }
+        Ok(())
     }
 
     /// Commits unless the name is taken. Retried if the guard of another key failed.

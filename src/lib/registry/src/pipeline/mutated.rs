@@ -45,10 +45,12 @@ impl WriteOp<'_> {
                 ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {wrong}"
             ));
         }
-        if draft.old.is_none() {
-            system.into_iter().for_each(|(name, value)| restore(object, name, value));
-            meta::drop_deletion(object);
+        if draft.old.is_some() {
+            // Validation refuses another name.
+            return Ok(());
         }
+        system.into_iter().for_each(|(name, value)| restore(object, name, value));
+        meta::drop_deletion(object);
         if self.verb != WriteVerb::Create {
             return meta::check_name(self.target, object);
         }

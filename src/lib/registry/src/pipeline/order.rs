@@ -2,7 +2,7 @@
 //!
 //! 1. draft: patch or apply onto the stored object, defaults
 //! 2. mutate: local admission, then webhooks
-//! 3. complete: precondition, defaults again, ids, system fields, validation
+//! 3. complete: generated name, precondition, defaults again, ids, system fields, validation
 //! 4. validate: webhooks, then local admission
 //! 5. propose: the transaction, or nothing to write
 //! 6. commit

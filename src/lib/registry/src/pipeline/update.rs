@@ -2,7 +2,7 @@
 //! allows it.
 
 use super::patching::UpdateInput;
-use super::write_op::{Draft, WriteOp, WriteVerb, version_number};
+use super::write_op::{Draft, WriteOp, WriteVerb};
 use super::{Body, Object, Patch, Registry, Written, key, view};
 use crate::admission::Operation;
 use crate::catalog::ComputedResource;
@@ -41,7 +41,10 @@ impl Registry {
         if op.projection.is_none() {
             op.definition().set_defaults(target.served.version, &mut object);
         }
-        op.refuse_outdated(&object).await?;
+        // Rejections by mutating webhooks take precedence.
+        if !op.is_remote(&[Operation::Update]) {
+            op.refuse_outdated(&object).await?;
+        }
         op.run(UpdateInput::Put(object), bytes).await
     }
 
@@ -197,19 +200,9 @@ impl WriteOp<'_> {
                 self.target.name.as_deref().unwrap_or_default(),
             ));
         }
-        if let Some(failure) = &self.options.forbid_create {
-            return Err(failure.clone());
-        }
         let mut object = self.revise(None, input)?;
         if !object.uid().is_empty() {
             return Err(self.uid_differs(object.uid(), ""));
-        }
-        match object.meta("resourceVersion") {
-            "" => {}
-            text => _ = version_number(text)?,
-        }
-        if self.options.fails_as_stored() {
-            object.remove(&["metadata", "resourceVersion"]);
         }
         if !input.is_apply() {
             return Ok(self.draft_new(object));

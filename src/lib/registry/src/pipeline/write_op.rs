@@ -55,7 +55,7 @@ pub(super) struct WriteOp<'a> {
 
 /// An object between decoding and storing.
 pub(super) struct Draft {
-    /// With a name.
+    /// With a name, unless it is yet to be generated.
     pub(super) target: Target,
     /// The stored object, in the version of the target; `None` for a create.
     pub(super) old: Option<Document>,
@@ -231,10 +231,12 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    fn check_creatable(&self, object: &Document) -> Result<(), Failure> {
+    /// Precedes all admission.
+    fn check_creatable(&self, target: &Target) -> Result<(), Failure> {
         let why = self.definition().hooks.forbids_create();
         why.map_or(Ok(()), |why| {
-            Err(Failure::forbidden(&self.definition().group_resource(), object.name(), &why))
+            let name = target.name.as_deref().unwrap_or_default();
+            Err(Failure::forbidden(&self.definition().group_resource(), name, &why))
         })
     }
 
@@ -602,6 +604,9 @@ impl WriteSteps for WriteOp<'_> {
     }
 
     fn mutate(&self, draft: &mut Draft) -> Result<(), Failure> {
+        if draft.old.is_none() {
+            self.check_creatable(&draft.target)?;
+        }
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         self.registry.admission().mutate(&attributes, &mut draft.object)
     }
@@ -610,8 +615,12 @@ impl WriteSteps for WriteOp<'_> {
         self.call_mutating_webhooks(draft).await
     }
 
-    /// The precondition of an update, defaults again, ids, system fields, validation, warnings.
+    /// The name of a create, the precondition of an update, defaults again, ids, system fields,
+    /// validation, warnings, the right to create.
     fn complete(&self, draft: &mut Draft, head: Option<&Arc<Entry>>) -> Result<(), Failure> {
+        if draft.old.is_none() {
+            self.complete_new(draft)?;
+        }
         if let Some(head) = head {
             self.check_version(&mut draft.object, head)?;
         }
@@ -623,9 +632,8 @@ impl WriteSteps for WriteOp<'_> {
         meta::dedup_owners(&mut draft.object, meta::DedupPhase::Admitted, self.context);
         meta::ensure_namespace(self.target, &mut draft.object)?;
         let Draft { old, object, .. } = draft;
-        match old {
-            Some(old) => meta::keep_system_fields(old, object),
-            None => self.check_creatable(object)?,
+        if let Some(old) = old {
+            meta::keep_system_fields(old, object);
         }
         self.keep_reset(old.as_ref(), object);
         let change = self.change(old.as_ref());
@@ -643,6 +651,9 @@ impl WriteSteps for WriteOp<'_> {
         let ids = self.registry.admission().stamp(&attributes, object);
         give_way();
         self.check(&change, object)?;
+        if let (None, Some(forbidden)) = (&old, &self.options.forbid_create) {
+            return Err(forbidden.clone());
+        }
         self.settle(object, draft.applied || draft.mutated);
         draft.ids = ids;
         if self.options.dry_run {

@@ -96,7 +96,7 @@ async fn a_webhook_cannot_rename_an_updated_object() {
         server.put(CONFIGMAPS, "a", configmap("a", "w")).await,
         server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await,
     ] {
-        refused(&answer, "BadRequest", &[]);
+        refused(&answer, "Invalid", &["Invalid metadata.name"]);
     }
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().str(&["data", "k"]), Some("v"));
     refused(&server.get(CONFIGMAPS, "b").await, "NotFound", &[]);

@@ -74,15 +74,18 @@ async fn some_kinds_need_a_version_and_some_are_created() {
         forbid_create: Some(Failure::new(ferrokube_apimachinery::status::Reason::Forbidden, "no")),
         ..WriteOptions::default()
     };
-    let other = json!({"metadata": {"name": "m"}, "spec": {}});
-    refused(
-        &server
-            .registry
-            .update(&context(), &server.target(LEASES, "m"), body(other), &forbid)
-            .await,
-        "Forbidden",
-        &[],
-    );
+    for (labels, reason, causes) in [
+        (json!({"-": ""}), "Invalid", vec!["Invalid metadata.labels"]),
+        (json!({}), "Forbidden", vec![]),
+    ] {
+        let other = body(json!({"metadata": {"name": "m", "labels": labels}, "spec": {}}));
+        let target = server.target(LEASES, "m");
+        refused(
+            &server.registry.update(&context(), &target, other, &forbid).await,
+            reason,
+            &causes,
+        );
+    }
     for metadata in [
         json!({"name": "a"}),
         json!({"name": "a", "resourceVersion": "1"}),
