@@ -343,6 +343,11 @@ impl Deletion<'_> {
             .unwrap_or(self.context.now);
         let ends =
             asked_at.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(asked_at);
+        // What is over by now ends now, but who stops the object still has the shortest period.
+        let (ends, seconds) = match !first && ends < self.context.now {
+            true => (self.context.now, seconds.min(1)),
+            false => (ends, seconds),
+        };
         meta::mark_deleted(changed, ends, Some(seconds));
         if first {
             meta::bump_generation(changed);

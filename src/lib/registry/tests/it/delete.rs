@@ -251,9 +251,8 @@ impl ferrokube_resource::Hooks for Graceful {
     }
 }
 
-/// Once the period is over, the kubelet deletes with 0.
-#[tokio::test]
-async fn the_last_finalizer_does_not_end_a_grace_period() {
+/// A server whose config maps are [`Graceful`].
+fn graceful() -> TestRegistry {
     let server = TestRegistry::new();
     let definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
@@ -261,6 +260,32 @@ async fn the_last_finalizer_does_not_end_a_grace_period() {
         .registry
         .catalog()
         .put(Arc::new(ferrokube_resource::Definition { hooks: Arc::new(Graceful), ..definition }));
+    server
+}
+
+#[tokio::test]
+async fn a_grace_period_that_is_shortened_into_the_past_ends_now() {
+    let server = graceful();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    let mut later = context();
+    later.now += Duration::from_secs(20);
+    let now = ferrokube_apimachinery::time::rfc3339_seconds(later.now);
+    for (asked, seconds, is_now) in [(25, 25, false), (5, 1, true)] {
+        let options = DeleteOptions { grace_seconds: Some(asked), ..DeleteOptions::default() };
+        let target = server.target(CONFIGMAPS, "a");
+        server.registry.delete(&later, &target, &options).await.unwrap();
+        let marked = server.get(CONFIGMAPS, "a").await.unwrap();
+        let period = marked.get(&["metadata", "deletionGracePeriodSeconds"]);
+        assert_eq!(period, Some(&json!(seconds)));
+        assert_eq!(marked.meta("deletionTimestamp") == now, is_now, "{asked}");
+    }
+}
+
+/// Once the period is over, the kubelet deletes with 0.
+#[tokio::test]
+async fn the_last_finalizer_does_not_end_a_grace_period() {
+    let server = graceful();
     server.post(CONFIGMAPS, held("a")).await.unwrap();
     let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
     assert_eq!(
