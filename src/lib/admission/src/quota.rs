@@ -12,10 +12,10 @@
 use crate::step::AdmissionStep;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::quantity::{Format, Quantity};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Attributes, Effects, Operation, Target};
 use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Bytes of a namespace's quotas: each create reads them, and writes those that count its object.
@@ -172,6 +172,7 @@ pub fn names(group: &str, plural: &str) -> Vec<String> {
     if group.is_empty() && LEGACY.contains(&plural) {
         names.push(plural.to_owned());
     }
+    names.sort_unstable();
     names
 }
 
@@ -206,36 +207,11 @@ fn counted(
     })
 }
 
-/// A count. Validation ensures a canonical integer.
+/// A count. Validation ensures an integer.
 fn amount(quota: &Document, field: &str, name: &str) -> Option<i64> {
     let text = quota.str(&["status", field, name])?;
-    Some(text.parse().unwrap_or_else(|_| scaled(text)))
-}
-
-/// Canonical form of round numbers: `1k`, `2M`, `1Ki`, `5e3`. Anything else is 0, as if there were
-/// no readable limit.
-fn scaled(text: &str) -> i64 {
-    let split =
-        text.find(|letter: char| !letter.is_ascii_digit() && letter != '-').unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(split);
-    let factor: Option<i64> = match suffix {
-        "k" => Some(1_000),
-        "M" => Some(1_000_000),
-        "G" => Some(1_000_000_000),
-        "T" => Some(1_000_000_000_000),
-        "P" => Some(1_000_000_000_000_000),
-        "Ki" => Some(1 << 10),
-        "Mi" => Some(1 << 20),
-        "Gi" => Some(1 << 30),
-        "Ti" => Some(1 << 40),
-        "Pi" => Some(1 << 50),
-        _ => suffix
-            .strip_prefix(['e', 'E'])
-            .and_then(|power| power.parse().ok())
-            .and_then(|power| 10_i64.checked_pow(power)),
-    };
-    let digits: i64 = digits.parse().unwrap_or(0);
-    digits.saturating_mul(factor.unwrap_or(0))
+    let parsed = || Quantity::parse(text).map_or(0, |quantity| quantity.value());
+    Some(text.parse().unwrap_or_else(|_| parsed()))
 }
 
 fn enforce(attributes: &Attributes<'_>, quota: &MatchedQuota) -> Result<(), Failure> {
@@ -244,20 +220,20 @@ fn enforce(attributes: &Attributes<'_>, quota: &MatchedQuota) -> Result<(), Fail
     if exceeded.is_empty() {
         return Ok(());
     }
-    let list = |value: &dyn Fn(&(String, i64, i64)) -> i64| {
-        let mut list = String::new();
-        for (index, counted) in exceeded.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let _ = write!(list, "{comma}{}={}", counted.0, value(counted));
-        }
-        list
+    let list = |amount: &dyn Fn(&str) -> String| {
+        let shown: Vec<String> =
+            exceeded.iter().map(|(name, ..)| format!("{name}={}", amount(name))).collect();
+        shown.join(",")
+    };
+    let stored = |field: &str| {
+        list(&|name| quota.object.str(&["status", field, name]).unwrap_or_default().to_owned())
     };
     let why = format!(
         "exceeded quota: {}, requested: {}, used: {}, limited: {}",
         quota.object.name(),
-        list(&|_| 1),
-        list(&|counted| counted.2),
-        list(&|counted| counted.1)
+        list(&|_| "1".to_owned()),
+        stored("used"),
+        stored("hard")
     );
     Err(forbidden(attributes, &why))
 }
@@ -266,7 +242,8 @@ fn enforce(attributes: &Attributes<'_>, quota: &MatchedQuota) -> Result<(), Fail
 fn charge(quota: MatchedQuota) -> Write {
     let MatchedQuota { entry, mut object, counted } = quota;
     for (name, _, used) in counted {
-        object.set(&["status", "used", &name], Value::from(used.saturating_add(1).to_string()));
+        let used = Quantity::new(used.saturating_add(1), Format::DecimalSi);
+        object.set(&["status", "used", &name], Value::from(used.canonical()));
     }
     let (value, layout) = json::write(&object);
     let sidecar = Sidecar {

@@ -74,6 +74,18 @@ async fn creates_are_limited_by_count() {
 }
 
 #[tokio::test]
+async fn counts_are_named_in_order_and_as_they_are_written() {
+    let full = json!({"count/configmaps": "1k", "configmaps": "1k"});
+    let store = with_quota("q", full.clone(), full).await;
+    let failure = create(&store, "configmaps", "c").await.unwrap_err();
+    let want = "requested: configmaps=1,count/configmaps=1, used: configmaps=1k,count/configmaps=1k, limited: configmaps=1k,count/configmaps=1k";
+    assert!(failure.message.ends_with(want), "{failure}");
+    let store = with_quota("q", json!({"configmaps": "5e3"}), json!({"configmaps": "1999"})).await;
+    create(&store, "configmaps", "c").await.unwrap();
+    assert_eq!(used(&store, "q", "configmaps"), "2k");
+}
+
+#[tokio::test]
 async fn plain_and_prefixed_names_count_the_same_objects() {
     let store = with_quota(
         "q",
