@@ -85,9 +85,9 @@ async fn try_remove(
 async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failure> {
     let Some(mut object) = client.get("", name).await? else { return Ok(()) };
     let (reason, message) = if running {
-        ("InstanceDeletionInProgress", "the objects of the definition are being removed")
+        ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
     } else {
-        ("InstanceDeletionCompleted", "all objects of the definition are gone")
+        ("InstanceDeletionCompleted", "removed all instances")
     };
     let message = message.to_owned();
     let terminating = Condition { kind: "Terminating", status: running, reason, message };
