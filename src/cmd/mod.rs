@@ -299,18 +299,35 @@ mod tests {
         assert!(usage.contains("Usage: controller-manager [OPTIONS]"), "{usage}");
     }
 
+    /// The profile of a server that is started so.
+    fn profile(words: &[&str]) -> String {
+        let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let is_kube_apiserver = is_kube_apiserver(&arguments);
+        let (arguments, by_name) = by_name(arguments);
+        let parsed = command(is_kube_apiserver).multicall(by_name).try_get_matches_from(arguments);
+        let role = Cli::from_arg_matches(&parsed.expect("flags")).expect("flags").role;
+        let shown = format!("{role:?}");
+        let profile = shown.split("profile: ").nth(1).unwrap_or_default();
+        profile.split(',').next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn called_kube_apiserver_the_default_profile_is_kubernetes() {
+        assert_eq!(profile(&["/usr/bin/kube-apiserver"]), "Kubernetes");
+        assert_eq!(profile(&["ferrokube", "kube-apiserver"]), "Kubernetes");
+        assert_eq!(profile(&["kube-apiserver", "--profile=generic"]), "Generic");
+        assert_eq!(profile(&["/usr/bin/apiserver"]), "Generic");
+        assert_eq!(profile(&["ferrokube", "apiserver"]), "Generic");
+        assert_eq!(profile(&["apiserver", "--profile=kubernetes"]), "Kubernetes");
+    }
+
     #[test]
     fn a_node_has_the_kinds_of_kubernetes_unless_a_profile_is_given() {
-        let profile = |words: &[&str]| {
-            let arguments = [&["ferrokube", "all-in-one"], words].concat();
-            let matches = command(false).try_get_matches_from(arguments).expect("flags");
-            let shown = format!("{:?}", Cli::from_arg_matches(&matches).expect("flags").role);
-            let profile = shown.split("profile: ").nth(1).unwrap_or_default();
-            profile.split(',').next().unwrap_or_default().to_owned()
-        };
-        assert_eq!(profile(&[]), "Generic");
-        assert_eq!(profile(&["--node"]), "Kubernetes");
-        assert_eq!(profile(&["--node", "--profile=generic"]), "Generic");
+        let role = ["ferrokube", "all-in-one"];
+        assert_eq!(profile(&role), "Generic");
+        assert_eq!(profile(&[&role[..], &["--profile=kubernetes"]].concat()), "Kubernetes");
+        assert_eq!(profile(&[&role[..], &["--node"]].concat()), "Kubernetes");
+        assert_eq!(profile(&[&role[..], &["--node", "--profile=generic"]].concat()), "Generic");
         let alone = ["ferrokube", "all-in-one", "--node-name=n"];
         assert!(command(false).try_get_matches_from(alone).is_err(), "it needs --node");
     }

@@ -349,14 +349,28 @@ async fn clients_cannot_create_series_at_will() {
     assert!(text.matches("apiserver_request_total{").count() < 4200);
 }
 
-#[tokio::test]
-async fn mounted_routes_serve_their_paths() {
+/// A server with an issuer's keys.
+async fn with_keys(is_public: bool) -> TestServer {
     let keys = DocumentRoute {
         media_type: "application/jwk-set+json",
         produce: Box::new(|| br#"{"keys":[]}"#.to_vec()),
     };
-    let server =
-        TestServer::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
+    TestServer::with(|builder| builder.route("/openid/v1/jwks", is_public, Arc::new(keys))).await
+}
+
+#[tokio::test]
+async fn who_may_not_read_the_keys_does_not_learn_their_form() {
+    let server = with_keys(false).await;
+    let anonymous = [("authorization", ""), ("accept", "application/json")];
+    let refused = server.send("GET", "/openid/v1/jwks", &anonymous, "").await;
+    let why = "forbidden: User \"system:anonymous\" cannot get path \"/openid/v1/jwks\"";
+    assert_eq!((refused.code, refused.json()["message"].as_str()), (403, Some(why)));
+    assert_eq!(server.get_as("/openid/v1/jwks", "application/json").await.code, 406);
+}
+
+#[tokio::test]
+async fn mounted_routes_serve_their_paths() {
+    let server = with_keys(true).await;
     let path = "/openid/v1/jwks";
     let refused = server.get_as(path, "application/json").await;
     let why = "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json";
