@@ -11,10 +11,18 @@ import threading
 
 import grammar
 import rules
+from values import null_some
 
 ADMISSION = f"/apis/{grammar.ADMISSION}/v1"
 # In the response to what only the last policy or webhook refuses: those before it are in effect, too.
 IN_EFFECT = "in-effect"
+
+
+# Configurations of lists with keys and without.
+KEYED = [
+    "Object{spec: Object.spec{lo: [Object.spec.lo{v: 1}]}}", "Object{spec: Object.spec{lo: [Object.spec.lo{k: 'a', v: 1}]}}", "Object{spec: Object.spec{lo: [Object.spec.lo{k: 'a'}, Object.spec.lo{k: 'a'}]}}", "Object{spec: Object.spec{set: ['a', 'b']}}", "Object{spec: Object.spec{set: ['a', 'a']}}",
+    "Object{spec: Object.spec{l: ['a']}}", "Object{spec: Object.spec{o: Object.spec.o{y: 1}}}", "Object{kind: 'X'}", "Object{}", "Object{status: Object.status{a: 1}}", "Object{metadata: Object.metadata{finalizers: ['x.example.com/y']}}",
+]
 
 
 def definition(seed):
@@ -29,12 +37,26 @@ def kind(made, verbs):
     return grammar.Kind(made["spec"]["group"], "v1", names["plural"], names["kind"], True, rules.spec, verbs=verbs, strategic=False)
 
 
+def native(random, verbs):
+    """A kind that is decoded as its type."""
+    one = random.choice([one for one in grammar.KINDS if one.resource in ("secrets", "leases", "serviceaccounts")])
+    return grammar.Kind(one.group, one.version, one.resource, one.kind, True, one.base, verbs=verbs)
+
+
 class Decisions(grammar.Sequence):
     """One policy with its binding, or one configuration of webhooks; then writes."""
 
     def __init__(self, random, kind, schemas, label, reviewer):
-        super().__init__(random, kind, schemas, label)
+        super().__init__(random, native(random, kind.verbs) if random.random() < 0.25 else kind, schemas, label)
         self.reviewer, self.made = reviewer, []
+
+    def resources(self):
+        """Rules are not about the config maps that tell when what was made is in effect."""
+        return self.random.choice([self.kind.resource, self.kind.resource, "*", "*/*"]) if self.kind.group else self.kind.resource
+
+    def placed(self, text):
+        """Changes of the fields that the kind has."""
+        return text.replace("/spec", "/data") if self.kind.resource == "secrets" else text
 
     def make(self, length):
         if self.kind.verbs == "policies":
@@ -51,6 +73,8 @@ class Decisions(grammar.Sequence):
         body["metadata"].update(random.choice([{}, {}, {"labels": {"a": "b"}}, {"annotations": {"k": "v"}}]))
         query = [("dryRun", "All")] if random.random() < 0.4 else []
         method = random.choice(["POST", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE"])
+        if random.random() < 0.15:
+            body.update({part: null_some(random, body[part]) for part in ("spec", "data") if part in body})
         if method == "POST":
             self.add("create", method, self.kind.collection(self.namespace), alias, body, query=query)
         elif method == "PUT":
@@ -112,7 +136,7 @@ class Decisions(grammar.Sequence):
     def matching(self, has_params):
         random = self.random
         rule = {
-            "apiGroups": [self.kind.group], "apiVersions": [random.choice(["v1", "*"])], "resources": [random.choice([self.kind.resource, self.kind.resource, "*", "*/*"])],
+            "apiGroups": [self.kind.group], "apiVersions": [random.choice(["v1", "*"])], "resources": [self.resources()],
             "operations": random.choice([["CREATE", "UPDATE"], ["CREATE", "UPDATE"], ["*"], ["UPDATE", "DELETE"]]),
         }
         constraints = {"namespaceSelector": self.here(), "resourceRules": [rule]}
@@ -174,11 +198,11 @@ class Decisions(grammar.Sequence):
             field = random.choice(list(fields))
             value = self.expression(fields[field])
             if random.random() < 0.5:
-                whole = random.choice([f"Object{{spec: Object.spec{{{field}: {value}}}}}", f"Object{{metadata: Object.metadata{{labels: {{'l': {self.expression('string')}}}}}}}", f"has(object.spec.{field}) ? Object{{}} : Object{{spec: Object.spec{{{field}: {value}}}}}"])
+                whole = random.choice([random.choice(KEYED), f"Object{{spec: Object.spec{{{field}: {value}}}}}", f"Object{{metadata: Object.metadata{{labels: {{'l': {self.expression('string')}}}}}}}", f"has(object.spec.{field}) ? Object{{}} : Object{{spec: Object.spec{{{field}: {value}}}}}"])
                 made.append({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": whole}})
             else:
-                operation = random.choice([f"op: 'add', path: '/spec/{field}', value: {value}", f"op: 'replace', path: '/spec/{field}', value: {value}", f"op: 'remove', path: '/spec/{field}'", f"op: 'test', path: '/spec/{field}', value: {value}", f"op: 'copy', from: '/spec/s', path: '/spec/{field}'", "op: 'add', path: '/metadata/labels', value: {'x': 'y'}", "op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a.b/c'), value: 'd'"])
-                made.append({"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{{{operation}}}]"}})
+                operation = random.choice([f"op: 'add', path: '/spec/{field}', value: {value}", f"op: 'replace', path: '/spec/{field}', value: {value}", f"op: 'remove', path: '/spec/{field}'", f"op: 'test', path: '/spec/{field}', value: {value}", f"op: 'copy', from: '/spec/s', path: '/spec/{field}'", "op: 'replace', path: '/kind', value: 'X'", "op: 'add', path: '/spec/i', value: null", "op: 'add', path: '/spec/lo', value: [{'v': 1}]", "op: 'add', path: '/metadata/labels', value: {'x': 'y'}", "op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a.b/c'), value: 'd'"])
+                made.append({"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{{{self.placed(operation)}}}]"}})
         return {"mutations": made, "reinvocationPolicy": random.choice(["Never", "IfNeeded"])}
 
     # -- webhooks
@@ -187,7 +211,7 @@ class Decisions(grammar.Sequence):
         random = self.random
         kind = "MutatingWebhookConfiguration" if mutates else "ValidatingWebhookConfiguration"
         plural = f"{kind.lower()}s"
-        rule = {"apiGroups": [self.kind.group], "apiVersions": ["*"], "resources": [random.choice([self.kind.resource, "*/*"])], "operations": random.choice([["CREATE", "UPDATE"], ["*"]])}
+        rule = {"apiGroups": [self.kind.group], "apiVersions": ["*"], "resources": [self.resources()], "operations": random.choice([["CREATE", "UPDATE"], ["*"]])}
         hooks = []
         for number in range(random.choice([1, 1, 2, 3])):
             hook = {**self.hook(f"h{number}", answer(random, mutates)), "rules": [rule], "failurePolicy": random.choice(["Fail", "Ignore"]), "timeoutSeconds": 2}
@@ -207,7 +231,7 @@ class Decisions(grammar.Sequence):
 
     def hook(self, name, recipe):
         port, bundle = self.reviewer
-        path = base64.urlsafe_b64encode(json.dumps(recipe).encode()).decode().rstrip("=")
+        path = base64.urlsafe_b64encode(self.placed(json.dumps(recipe)).encode()).decode().rstrip("=")
         return {
             "name": f"{name}.example.com", "clientConfig": {"url": f"https://127.0.0.1:{port}/{path}", "caBundle": bundle},
             "namespaceSelector": self.here(), "sideEffects": "None", "admissionReviewVersions": self.random.choice([["v1"], ["v1"], ["v1beta1", "v1"]]),
@@ -219,6 +243,8 @@ OPERATIONS = [
     {"op": "remove", "path": "/spec/s"}, {"op": "test", "path": "/spec/b", "value": True}, {"op": "add", "path": "/spec/nope", "value": 1}, {"op": "add", "path": "/metadata/name", "value": "other"}, {"op": "add", "path": "/metadata/namespace", "value": "other"},
     {"op": "add", "path": "/kind", "value": "X"}, {"op": "add", "path": "/metadata/finalizers", "value": ["x.example.com/y"]}, {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}, {"op": "add", "path": "/status", "value": {}},
     {"op": "copy", "from": "/spec/s", "path": "/spec/u"}, {"op": "move", "from": "/spec/l", "path": "/spec/set"}, {"op": "add", "path": "/spec/l/-", "value": "z"}, {"op": "x", "path": "/spec"}, {"op": "add", "path": "spec", "value": 1}, {"path": "/spec/i"}, {"op": "replace", "path": "", "value": {}},
+    {"op": "remove", "path": "/kind"}, {"op": "replace", "path": "/apiVersion", "value": "x/v1"}, {"op": "remove", "path": "/apiVersion"}, {"op": "add", "path": "/spec/i", "value": None}, {"op": "add", "path": "/spec/lo", "value": [{"v": 1}]}, {"op": "add", "path": "/spec/lo", "value": [{"k": "a"}, {"k": "a"}]},
+    {"op": "add", "path": "/spec/o", "value": {"nope": 1, "y": None}}, {"op": "add", "path": "/metadata/labels", "value": {"a": 1}}, {"op": "add", "path": "/spec", "value": None}, {"op": "add", "path": "/spec/nu", "value": None}, {"op": "add", "path": "/metadata/generation", "value": 7},
 ]
 
 

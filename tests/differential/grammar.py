@@ -45,6 +45,18 @@ PROTOBUF_ACCEPTS = [PROTOBUF] * 6 + [
     f"{PROTOBUF};charset=utf-8",
     "application/vnd.kubernetes.*",
 ]
+# Written as they are after a query.
+ODD_QUERIES = [
+    "fieldManager=a&fieldManager=b", "fieldManager=", "fieldManager=a%20b", "fieldManager=%C3%A9", "dryRun=All&dryRun=All", "dryRun=All&dryRun=x", "dryRun", "fieldValidation=", "fieldValidation=strict", "fieldValidation=Ignore&fieldValidation=Strict",
+    "force=", "force=0", "force=False", "limit=", "limit=01", "limit=%2B1", "limit=1_0", "limit=0x1", "limit=9223372036854775808", "limit=1&limit=x", "timeoutSeconds=", "timeoutSeconds=1.5", "pretty", "pretty=1&pretty=0", "pretty=True",
+    "%zz", "a;b", "a=b;dryRun=x", "&&=", "resourceVersion=00", "resourceVersion=-1", "resourceVersion=%20", "resourceVersion=1.0", "resourceVersion=18446744073709551616", "labelSelector=%00", "labelSelector=%20", "labelSelector=a%3Db&labelSelector=x", "labelSelector=+a+",
+    "fieldSelector=%20", "fieldSelector=metadata.name%3D", "watch=false", "watch=0", "watch=False", "sendInitialEvents=", "sendInitialEvents=false", "includeObject=metadata", "includeObject=", "export=1", "export=false", "export=x", "exact=true",
+    "gracePeriodSeconds=", "gracePeriodSeconds=1&gracePeriodSeconds=x", "propagationPolicy=", "propagationPolicy=background", "orphanDependents=", "orphanDependents=0&propagationPolicy=Background", "uid=x", "uid=", "allowWatchBookmarks=x", "continue=", "continue=%20", "resourceVersionMatch=", "resourceVersionMatch=exact", "timeout=", "timeout=1x", "timeout=+1m", "timeout=1m&timeout=x", "as=Table", "dryrun=All", "DryRun=All",
+]
+CONTENT_TYPES = [
+    "application/yaml", "", "text/plain", "application/json; charset=utf-8", "application/vnd.kubernetes.protobuf", "application/cbor", "application/json;charset=utf-8;charset=utf-8", "application/json;a=b;a=c", "application/json;x", "application/json;x=", "application/json;", "application/json;;",
+    'application/json;a="b;c"', 'application/json;a="b', "application/json;a=b c", "APPLICATION/JSON", "application/json,text/plain", "application/json x", "*/*", "application/*", "application/json-patch+json", "json",
+]
 SELECTORS = ["a in (b,)", "a notin ()", "a=" + "x" * 64, "x" * 64, "a=b c", "a in b", "!", "a!", "=b", "a,b", "a in (b),!c,d=e", "a>x", "a > 5,b < 3", "(a)", "a==b==c", "a=b;c", "\u00e9=a", "a\\=b", "a=b", "a!=b", "a in (b,c)", "!a", "a", "a notin (b)", "a=b,c", "a==b", "A_b=c", "-a=b", "a in ()", "a=b=c", "x/y/z=1", "a>1", "a<x", ",", "a in (b", "seq"]
 FIELDS = ["metadata.name==a", "metadata.name=a\\,b", "metadata.name=a,metadata.namespace!=b", "metadata.name>a", "a=b=c", "metadata.name=\\", ",", "involvedObject.kind=ConfigMap", "metadata.labels.a=b", "metadata.name=a", "metadata.name!=a", "metadata.namespace=x", "spec.x=1", "metadata.name", "metadata.name=a,metadata.name=b", "=", "type=Opaque", "reason=x", "status.phase=Active"]
 CERTIFICATE_REQUEST = (
@@ -54,6 +66,10 @@ CERTIFICATE_REQUEST = (
     "aitSRnZPc2I5TWZxUXlQaWFrbU1XUEpjTQpsVTRDSUVOS3RwdHZSTXp5YUx5VGNJalp2ejZNUm1CNmJlZTdiT2l0MUJtcVpwalkKLS0tLS1FTkQgQ0VSVElG"
     "SUNBVEUgUkVRVUVTVC0tLS0tCg=="
 )
+
+
+# Forms that may have an odd query.
+ODDLY_ASKED = {"create", "get", "list", "update", "update-status", "delete", "deletecollection", "patch-json", "patch-merge", "patch-strategic", "patch-apply", "token", "yaml"}
 
 
 class Kind:
@@ -780,6 +796,8 @@ class Sequence:
         text = body if isinstance(body, (str, type(None))) else json.dumps(body)
         if query:
             path = path + "?" + "&".join(f"{name}={urllib.parse.quote(value, safe='{}%:=,')}" for name, value in query)
+        if what in ODDLY_ASKED and self.random.random() < 0.04:
+            path += ("&" if "?" in path else "?") + self.random.choice(ODD_QUERIES)
         headers = {"Accept": accept or JSON, **(more or {})}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -816,7 +834,7 @@ class Sequence:
         body = self.object(alias)
         content_type = JSON
         if self.random.random() < 0.08:
-            content_type = self.random.choice(["application/yaml", "", "text/plain", "application/json; charset=utf-8", "application/vnd.kubernetes.protobuf", "application/cbor"])
+            content_type = self.random.choice(CONTENT_TYPES)
         text = self.random.choice(["", "{", "[]", "null", "1", "{}", '{"a":1,"a":2}', "\u0000"]) if self.random.random() < 0.03 else json.dumps(body)
         if self.random.random() < 0.04 and text.startswith('{"'):
             text = '{"kind":"x",' + text[1:]
@@ -865,6 +883,9 @@ class Sequence:
             body = [self.operation() for _ in range(random.choice([1, 1, 2, 3]))]
             if random.random() < 0.05:
                 body = random.choice(ODD)
+        elif random.random() < 0.04:
+            # Texts are written as they are.
+            body = random.choice([json.dumps(odd) for odd in ODD] + ["", " ", "{", "{}x", "[1, {\"a\": null}]", "{\"metadata\": {}, \"metadata\": {\"labels\": {\"a\": \"b\"}}}"])
         elif kind == "apply":
             body = self.object(alias)
         else:
@@ -878,7 +899,7 @@ class Sequence:
                 directives(random, body)
             if kind == "strategic" and random.random() < 0.1:
                 body[random.choice(["$patch", "$retainKeys", "$setElementOrder/x", "$deleteFromPrimitiveList/finalizers"])] = random.choice(["replace", "delete", "merge", "x", ["a"], None, 1])
-        content_type = PATCHES[kind] if random.random() < 0.97 else random.choice([JSON, "", "text/plain"])
+        content_type = PATCHES[kind] if random.random() < 0.96 else random.choice([JSON, "", "text/plain", PATCHES[kind] + ";charset=utf-8", PATCHES[kind] + ";", PATCHES[kind] + " ", PATCHES[kind].upper(), PATCHES[kind] + ",x"])
         self.add(f"patch-{kind}", "PATCH", self.path(alias) + suffix, alias, body, content_type, self.accept(), self.options(*more))
 
     def operation(self):
@@ -900,7 +921,8 @@ class Sequence:
         random = self.random
         body = self.delete_options() if random.random() < 0.6 else None
         query = [(name, random.choice(values)) for name, share, values in (("propagationPolicy", 0.1, ["Background", "x"]), ("gracePeriodSeconds", 0.08, ["0", "x", "-1"]), ("dryRun", 0.05, ["All", "x"]), ("orphanDependents", 0.03, ["true"])) if random.random() < share]
-        self.add("delete", "DELETE", self.path(alias), alias, body, accept=self.accept(), query=query)
+        content_type = JSON if random.random() < 0.95 else random.choice(CONTENT_TYPES)
+        self.add("delete", "DELETE", self.path(alias), alias, body, content_type, self.accept(), query)
 
     def delete_options(self):
         """A body, mostly of options."""
@@ -961,6 +983,8 @@ class Sequence:
             self.add(name, "POST", f"{self.path(alias)}/{name}", "", broken(random, body) if random.random() < 0.3 else body, accept=self.accept(), query=self.options())
         elif name in ("ephemeralcontainers", "resize"):
             self.changed_by_subresource(alias, name, added(random, self.object(alias), name))
+        elif name == "approval":
+            self.changed_by_subresource(alias, name, {**self.object(alias), "status": self.status()})
         else:
             self.add(f"put-{name}", "PUT", f"{self.path(alias)}/{name}", alias, self.object(alias), query=self.options())
 
