@@ -99,7 +99,7 @@ pub const CONTROLLER_MANAGER: Subject<'static> =
 #[derive(Clone)]
 pub struct Pki {
     serving: Authority,
-    clients: Authority,
+    pub(crate) clients: Authority,
     front_proxy: Authority,
     token_keys: Arc<TokenKeyPair>,
     lifetime: Duration,
@@ -109,7 +109,7 @@ pub struct Pki {
 #[derive(Clone)]
 pub(crate) struct Authority {
     pub(crate) pem: Arc<str>,
-    issuer: Arc<Issuer<'static, KeyPair>>,
+    pub(crate) issuer: Arc<Issuer<'static, KeyPair>>,
 }
 
 /// The file names of a CA, and its common name.
@@ -261,6 +261,23 @@ impl Pki {
 }
 
 impl Authority {
+    /// Loads a CA; `None` if its certificate is not on disk.
+    pub(crate) fn open(
+        path: PathBuf,
+        key_path: PathBuf,
+        now: SystemTime,
+    ) -> Result<Option<Self>, PkiError> {
+        let Some(certificate) = files::read(&path)? else { return Ok(None) };
+        let pem = String::from_utf8(certificate)
+            .map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
+        check_validity(&pem, &path, now)?;
+        let key = load_key(key_path.clone())?;
+        check_key(&pem, &key, &path, &key_path)?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key)
+            .map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
+        Ok(Some(Self { pem: pem.into(), issuer: Arc::new(issuer) }))
+    }
+
     fn issue(
         &self,
         mut parameters: CertificateParams,
@@ -336,17 +353,7 @@ impl AuthorityFiles {
 
     /// Loads the CA; `None` if it is not on disk.
     fn load(&self, directory: &Path, now: SystemTime) -> Result<Option<Authority>, PkiError> {
-        let path = directory.join(self.certificate);
-        let Some(certificate) = files::read(&path)? else { return Ok(None) };
-        let pem = String::from_utf8(certificate)
-            .map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
-        check_validity(&pem, &path, now)?;
-        let key_path = directory.join(self.key);
-        let key = load_key(key_path.clone())?;
-        check_key(&pem, &key, &path, &key_path)?;
-        let issuer = Issuer::from_ca_cert_pem(&pem, key)
-            .map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
-        Ok(Some(Authority { pem: pem.into(), issuer: Arc::new(issuer) }))
+        Authority::open(directory.join(self.certificate), directory.join(self.key), now)
     }
 }
 
@@ -418,7 +425,7 @@ pub fn main_addresses(wildcard: IpAddr) -> Vec<IpAddr> {
     families.into_iter().filter_map(address).collect()
 }
 
-fn distinguished(subject: &Subject<'_>) -> DistinguishedName {
+pub(crate) fn distinguished(subject: &Subject<'_>) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     for organization in subject.organizations {
         name.push(DnType::OrganizationName, *organization);

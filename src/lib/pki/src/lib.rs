@@ -10,10 +10,15 @@ pub mod files;
 pub mod inventory;
 pub mod kubeconfig;
 pub mod renewal;
+pub mod request;
 pub mod upkeep;
 
 pub use authority::*;
 pub use certificate::{CertificateFacts, Standing};
 pub use error::PkiError;
 pub use renewal::{Renewal, renew};
+pub use request::{
+    CertificatePurpose, CertificateRequest, CertificateTerms, RequestError, RequestSigner,
+    RequestedKey,
+};
 pub use upkeep::Ca;
