@@ -57,6 +57,15 @@ pub(crate) struct ControllerManagerFlags {
     /// Key (ES256) that signs tokens in secrets; without it such secrets are not filled
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
+    /// CA that signs certificates of kubelets, in PEM; without it their requests are left alone
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    /// Key of --cluster-signing-cert-file
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
+    /// Longest lifetime of certificates that it signs
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration)]
+    cluster_signing_duration: Duration,
     /// Address of /healthz and /metrics
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
@@ -82,6 +91,16 @@ impl ControllerManagerFlags {
         }
     }
 
+    /// The CA that signs certificates of kubelets, if any.
+    fn request_signer(&self) -> anyhow::Result<Option<pki::RequestSigner>> {
+        let pair =
+            self.cluster_signing_cert_file.as_ref().zip(self.cluster_signing_key_file.as_ref());
+        let open = |(certificate, key): (&PathBuf, &PathBuf)| {
+            pki::RequestSigner::open(certificate, key, self.cluster_signing_duration)
+        };
+        Ok(pair.map(open).transpose()?)
+    }
+
     /// Checks flags before anything is opened. Returns the CA to publish.
     fn check(&self) -> anyhow::Result<Option<String>> {
         ferrokube_controllers::check_names(&self.controllers)?;
@@ -93,6 +112,7 @@ impl ControllerManagerFlags {
         if let Some(path) = &self.service_account_private_key_file {
             KeyFiles::signing(path.clone()).keys()?;
         }
+        self.request_signer()?;
         self.root_ca_file.as_ref().map(read).transpose()
     }
 }
@@ -121,6 +141,7 @@ async fn work(
     let server = listen(&flags)?;
     let address = server.local_address();
     tracing::info!(%address, "listening for health and metrics");
+    let request_signer = flags.request_signer()?;
     let handler = HealthHandler { is_leading, gates: gates.clone() };
     let serving = tokio::spawn(server.serve(Arc::new(handler), shutdown.clone()));
     let mut manager = ControllerManager::builder(connection)
@@ -129,6 +150,7 @@ async fn work(
         .gates(gates)
         .component(component(address.port()))
         .counted_as(ferrokube_admission::quota::names)
+        .request_signer(request_signer)
         .signer(flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))));
     if flags.leader_elect {
         manager = manager.leader_election(identity(), timing);

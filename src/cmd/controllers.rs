@@ -7,7 +7,7 @@ use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError};
 use ferrokube_controllers::{ControllerManager, ManagerError, Signer, TokenSubject};
 use ferrokube_features::Gates;
-use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError};
+use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError, RequestSigner};
 use ferrokube_serve::Shutdown;
 use ferrokube_server::{KeyFiles, RunningControlPlane};
 use std::sync::Arc;
@@ -46,6 +46,7 @@ impl Companion for Controllers<'_> {
             server_name: server.loopback_name(),
             gates: setup.inputs.gates.separate(),
             signer: signer(setup.key_files(server.directory())),
+            request_signer: setup.has_nodes().then(|| server.pki().request_signer()),
         };
         server.spawn(run.run_with_restart(server.shutdown()));
     }
@@ -80,6 +81,8 @@ struct ControllersRun {
     server_name: Option<&'static str>,
     gates: Gates,
     signer: Signer,
+    /// Signs certificates of kubelets.
+    request_signer: Option<RequestSigner>,
 }
 
 impl ControllersRun {
@@ -111,6 +114,7 @@ impl ControllersRun {
             .counted_as(ferrokube_admission::quota::names)
             .gates(self.gates.clone())
             .signer(Some(self.signer.clone()))
+            .request_signer(self.request_signer.clone())
             .build()?;
         let (leading, _) = watch::channel(false);
         tokio::select! {

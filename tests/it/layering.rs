@@ -110,7 +110,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["trace", "features"]),
-    ("controllers", &["trace", "features", "serve", "client"]),
+    ("controllers", &["trace", "features", "serve", "client", "pki"]),
     ("feature-admin", &["trace", "features", "client"]),
     ("timeline", &["trace"]),
     ("fuzz", &[]),

@@ -8,7 +8,7 @@ mod pages;
 mod plan;
 mod trace_page;
 
-use super::flags::{KubeApiserverFlags, ServerFlags};
+use super::flags::{KubeApiserverFlags, Profile, ServerFlags};
 use super::notify;
 use super::process::{self, Signals};
 use anyhow::anyhow;
@@ -43,6 +43,11 @@ pub(crate) trait Companion {
 }
 
 impl ServerSetup<'_> {
+    /// Whether nodes are served.
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.flags.profile == Profile::Kubernetes
+    }
+
     /// Keys of service account tokens.
     pub(crate) fn key_files(&self, directory: &DataDir) -> KeyFiles {
         KeyFiles::new(&plan::service_accounts(self), &directory.join("pki"))

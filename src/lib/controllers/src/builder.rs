@@ -5,6 +5,7 @@ use crate::resource_quota::CountedAs;
 use crate::secret_tokens::Signer;
 use ferrokube_client::{Connection, LeaseTiming};
 use ferrokube_features::Gates;
+use ferrokube_pki::RequestSigner;
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -97,6 +98,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Signs certificate requests of kubelets; without it they are neither approved, signed nor
+    /// removed.
+    pub fn request_signer(mut self, signer: Option<RequestSigner>) -> Self {
+        self.config.request_signer = signer;
+        self
+    }
+
     /// Opens nothing.
     ///
     /// # Errors
@@ -131,6 +139,7 @@ impl ControllerManager {
                 gates: Gates::default(),
                 component: "kube-controller-manager".to_owned(),
                 signer: None,
+                request_signer: None,
             },
         }
     }

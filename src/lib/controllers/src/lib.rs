@@ -6,6 +6,7 @@
 //! Start at [`manager`].
 
 mod builder;
+mod certificates;
 pub mod cluster_role_aggregation;
 pub mod garbage;
 pub mod manager;

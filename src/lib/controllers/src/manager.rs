@@ -6,14 +6,15 @@ use crate::namespace::NamespaceTracker;
 use crate::resource_quota::{CountedAs, QuotaTracker};
 use crate::secret_tokens::Signer;
 use crate::{
-    cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account,
-    storage_migration, token_cleaner,
+    certificates, cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens,
+    service_account, storage_migration, token_cleaner,
 };
 use ferrokube_client::{
     CandidateVersions, Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage,
     ServiceAccountIdentity, report_uses,
 };
 use ferrokube_features::{COORDINATED_LEADER_ELECTION, Gates, KubernetesVersion};
+use ferrokube_pki::RequestSigner;
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -38,6 +39,8 @@ const COLLECTOR: &str = "garbage-collector-controller";
 const COUNTER: &str = "resourcequota-controller";
 /// Creates its identity, an account of the same name, only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
+/// Account of the controllers of certificate requests, which run only with a CA.
+const CERTIFICATES: &str = "certificate-controller";
 /// Interval of checks whether an optional API is served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
@@ -126,6 +129,24 @@ const CONTROLLERS: &[ControllerSpec] = &[
         start: Start::Alone(|launch| Box::pin(token_cleaner::run(launch.client))),
     },
     ControllerSpec {
+        name: "certificatesigningrequest-approving-controller",
+        alias: "csrapproving",
+        account: CERTIFICATES,
+        start: Start::Alone(|launch| Box::pin(certificates::approve(launch.client))),
+    },
+    ControllerSpec {
+        name: "certificatesigningrequest-cleaner-controller",
+        alias: "csrcleaner",
+        account: CERTIFICATES,
+        start: Start::Alone(|launch| Box::pin(certificates::clean(launch.client))),
+    },
+    ControllerSpec {
+        name: "certificatesigningrequest-signing-controller",
+        alias: "csrsigning",
+        account: CERTIFICATES,
+        start: Start::Alone(start_signing),
+    },
+    ControllerSpec {
         name: MIGRATOR,
         alias: "storage-version-migrator",
         account: "",
@@ -155,6 +176,13 @@ fn start_tokens(launch: ControllerLaunch<'_>) -> ControllerFuture {
     }
 }
 
+fn start_signing(launch: ControllerLaunch<'_>) -> ControllerFuture {
+    match launch.config.request_signer.clone() {
+        Some(signer) => Box::pin(certificates::sign(launch.client, signer)),
+        None => Box::pin(std::future::pending()),
+    }
+}
+
 /// Configuration of a [`crate::ControllerManager`].
 #[derive(Clone)]
 pub(crate) struct ManagerConfig {
@@ -169,6 +197,7 @@ pub(crate) struct ManagerConfig {
     pub(crate) gates: Gates,
     pub(crate) component: String,
     pub(crate) signer: Option<Signer>,
+    pub(crate) request_signer: Option<RequestSigner>,
 }
 
 /// A controller of the program.
@@ -280,7 +309,11 @@ async fn controllers(
 ) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut monitored = Vec::new();
-    for spec in CONTROLLERS.iter().filter(|spec| chosen.contains(spec.name)) {
+    let is_run = |spec: &&ControllerSpec| {
+        let has_inputs = spec.account != CERTIFICATES || config.request_signer.is_some();
+        chosen.contains(spec.name) && has_inputs
+    };
+    for spec in CONTROLLERS.iter().filter(is_run) {
         let client = client_of_account(config, &manager, spec.account, &mut tasks).await?;
         match spec.start {
             Start::Alone(start) => drop(tasks.spawn(start(ControllerLaunch {
