@@ -13,8 +13,9 @@ use ferrokube_cri::{Runtime, RuntimeSocket};
 use ferrokube_features::{Gates, KubernetesVersion, MAX_PARALLEL_IMAGE_PULLS};
 use ferrokube_images::{ImageAccess, ImageManager, PullMetrics};
 use ferrokube_kubelet::{
-    CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths,
-    KubeletServer, KubeletSettings, NodeApi, NodeIdentity, ProcessLimit, ServerSettings,
+    BootstrapFiles, CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile,
+    KubeletPaths, KubeletServer, KubeletSettings, NodeApi, NodeCertificates, NodeIdentity,
+    ProcessLimit, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -38,6 +39,8 @@ pub(crate) struct KubeletFlags {
     /// Kubeconfig of the API server, with the node's identity; without it only static pods run
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: CertificateFlags,
     /// Name of the node [default: the host name in lower case]
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
@@ -99,6 +102,24 @@ pub(crate) struct KubeletFlags {
     tracing: TracingFlags,
 }
 
+/// Flags of certificates that the kubelet requests.
+#[derive(Debug, Args)]
+struct CertificateFlags {
+    /// Kubeconfig that may request the node's client certificate; used while --kubeconfig does not
+    /// exist or its certificate has expired. Writes --kubeconfig
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of certificates that are requested [default: pki in --root-dir]
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Renew the client certificate of a bootstrap [default: with --bootstrap-kubeconfig]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    rotate_certificates: Option<bool>,
+    /// Request the serving certificate, and its successors, from the API server
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    rotate_server_certificates: Option<bool>,
+}
+
 /// Flags of the server for logs, exec, attach and port-forward, which runs with `--kubeconfig`.
 #[derive(Debug, Args)]
 struct KubeletServerFlags {
@@ -152,10 +173,14 @@ impl KubeletFlags {
             max_parallel_image_pulls: self.max_parallel_image_pulls,
             registry_pull_qps: self.registry_qps,
             registry_burst: self.registry_burst,
+            rotate_certificates: self.certificates.rotate_certificates,
             register_node: self.register_node,
             max_pods: self.max_pods,
             pod_pids_limit: self.pod_max_pids,
-            server: self.server.settings(),
+            server: ServerSettings {
+                requests_certificate: self.certificates.rotate_server_certificates,
+                ..self.server.settings()
+            },
             ..KubeletSettings::default()
         }
     }
@@ -263,7 +288,12 @@ pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
     let identity = flags.identity(&config)?;
     let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
     log_doubts(&doubts);
-    let setup = KubeletSetup { config, identity, root: flags.root_dir.clone(), gates };
+    let root = flags.root_dir.clone();
+    let directory = flags.certificates.cert_dir.clone().unwrap_or_else(|| root.join("pki"));
+    let certificates = NodeCertificates::new(&directory, &identity.name);
+    let is_bootstrapped = flags.certificates.bootstrap_kubeconfig.is_some();
+    let renews_client = config.rotate_certificates.unwrap_or(is_bootstrapped);
+    let setup = KubeletSetup { config, identity, root, gates, certificates, renews_client };
     process::block_on(work(flags, setup, providers))
 }
 
@@ -279,6 +309,14 @@ async fn work(
     setup: KubeletSetup,
     providers: CredentialProviders,
 ) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        done = bootstrap(&flags, &setup.certificates) => done?,
+        (name, _) = signals.next() => {
+            tracing::info!(signal = name, "ending before the node has a certificate");
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let connection = match &flags.kubeconfig {
         Some(path) => Some(Connection::from_kubeconfig(path).await?),
         None => None,
@@ -286,7 +324,6 @@ async fn work(
     let name = setup.identity.name.clone();
     let mut kubelet = setup.assemble(connection)?;
     kubelet.kubelet = kubelet.kubelet.credential_providers(providers);
-    let mut signals = Signals::new()?;
     report(&format!("ready: node {name}"));
     notify::ready(&format!("node {name}"));
     tokio::select! {
@@ -294,6 +331,20 @@ async fn work(
         (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the node's first certificate, if it has to request one.
+async fn bootstrap(flags: &KubeletFlags, certificates: &NodeCertificates) -> anyhow::Result<()> {
+    let bootstrap = flags.certificates.bootstrap_kubeconfig.as_ref();
+    if let Some((bootstrap, kubeconfig)) = bootstrap.zip(flags.kubeconfig.as_ref()) {
+        let (bootstrap, kubeconfig) = (bootstrap.clone(), kubeconfig.clone());
+        let files = BootstrapFiles { kubeconfig, bootstrap };
+        certificates
+            .bootstrap(&files, AGENT)
+            .await
+            .context("cannot get the node's certificate with --bootstrap-kubeconfig")?;
+    }
+    Ok(())
 }
 
 /// Inputs of a kubelet, without its API server.
@@ -304,26 +355,31 @@ pub(super) struct KubeletSetup {
     /// Files of pods.
     pub(super) root: PathBuf,
     pub(super) gates: Gates,
+    /// That the kubelet requests.
+    pub(super) certificates: NodeCertificates,
+    /// Whether the client certificate is one of them.
+    pub(super) renews_client: bool,
 }
 
 /// A kubelet that waits for its runtime.
 pub(super) struct AssembledKubelet {
     kubelet: Kubelet,
     images: ImageManager,
-    /// Reports the uses of feature gates to the API server; ends at once without one.
-    reports: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Reports the uses of feature gates to the API server, and renews the client certificate; ends
+    /// at once without one.
+    background: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl AssembledKubelet {
     /// Runs until dropped; pods keep running.
     pub(super) async fn run(self) {
-        let Self { kubelet, images, reports } = self;
+        let Self { kubelet, images, background } = self;
         let running = async {
             learn_capabilities(&images).await;
             kubelet.run().await;
         };
         // Also while the runtime does not answer.
-        tokio::join!(running, reports);
+        tokio::join!(running, background);
     }
 }
 
@@ -334,7 +390,7 @@ impl KubeletSetup {
         self,
         connection: Option<Connection>,
     ) -> anyhow::Result<AssembledKubelet> {
-        let Self { config, mut identity, root, gates } = self;
+        let Self { config, mut identity, root, gates, certificates, renews_client } = self;
         // What is in it is of pods, and of no other user.
         let mut directory = std::fs::DirBuilder::new();
         directory
@@ -364,11 +420,15 @@ impl KubeletSetup {
             .process_limit(process_limit(&config)?)
             .events(sink)
             .addresses(&identity.addresses);
-        let mut reports: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {});
+        let mut background: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {});
         if let Some(connection) = connection {
             if let Some(server) = config.server {
                 let names = serving_names(&identity);
-                let server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+                let is_requested = server.requests_certificate;
+                let mut server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+                if is_requested {
+                    server = server.requesting(certificates.clone());
+                }
                 let shown = gates.clone();
                 let server = server.metrics(Box::new(move |text| {
                     ferrokube_features::metrics::write(text, &shown)
@@ -377,10 +437,19 @@ impl KubeletSetup {
                 kubelet = kubelet.server(server);
             }
             let client = connection.with_agent(AGENT).client()?;
-            reports = Box::pin(report_uses(client.clone(), gates, identity.name.clone()));
+            let reporting = report_uses(client.clone(), gates, identity.name.clone());
+            let own = client.clone();
+            background = Box::pin(async move {
+                let renewing = async {
+                    if renews_client {
+                        certificates.renew_client(&own).await;
+                    }
+                };
+                tokio::join!(reporting, renewing);
+            });
             kubelet = kubelet.api(NodeApi::new(client, identity, queue));
         }
-        Ok(AssembledKubelet { kubelet, images, reports })
+        Ok(AssembledKubelet { kubelet, images, background })
     }
 }
 

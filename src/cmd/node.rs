@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use ferrokube_client::Connection;
 use ferrokube_features::Gates;
-use ferrokube_kubelet::{KubeletSettings, ServerSettings};
+use ferrokube_kubelet::{KubeletSettings, NodeCertificates, ServerSettings};
 use ferrokube_pki::{LEAF_LIFETIME, NODES, Pair, Pki, SCHEDULER, Subject, node_name};
 use ferrokube_scheduler::Scheduler;
 use ferrokube_serve::Shutdown;
@@ -99,7 +99,10 @@ impl NodeFlags {
         let identity = kubelet::identity(self.node_name.as_deref(), &self.node_ip, &config)
             .context("cannot run a node; its name is --node-name")?;
         let root = self.kubelet_root_dir.clone();
-        let kubelet = KubeletSetup { config, identity, root, gates };
+        let certificates = NodeCertificates::new(&root.join("pki"), &identity.name);
+        // The client certificate is issued by this process.
+        let renews_client = false;
+        let kubelet = KubeletSetup { config, identity, root, gates, certificates, renews_client };
         Ok(Some(NodeSetup { kubelet, doubts: file.warnings }))
     }
 }

@@ -9,4 +9,5 @@ mod pods;
 mod pulls;
 mod registry;
 mod secrets;
+mod serving;
 mod streams;

@@ -47,6 +47,7 @@ mod lifecycle;
 mod log_file;
 mod log_tracking;
 mod map;
+mod node_certificates;
 mod objects;
 mod outside_features;
 mod previous_version;

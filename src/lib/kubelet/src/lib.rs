@@ -33,6 +33,7 @@
 //!   removes unused images, and evicts pods one at a time.
 //! - **Processes** of a pod are limited in number by control groups (`process_limit.rs`).
 //! - **Logs** (`log_files/`) are rotated by size; followers continue in the next file.
+//! - **Certificates** (`certificates/`) of the node are requested from the API server and renewed.
 //! - **The server** (`server/`) serves logs, exec, attach, port-forward and resource usage
 //!   (`usage/`) to the API server.
 //!
@@ -42,6 +43,7 @@ mod api;
 mod assemble;
 mod background;
 mod board;
+mod certificates;
 mod config;
 mod deadline;
 mod desired;
@@ -78,6 +80,7 @@ mod volumes;
 mod worker;
 
 pub use api::{EventSink, NodeApi, NodeIdentity};
+pub use certificates::{BootstrapFiles, NodeBootstrapError, NodeCertificates};
 pub use config::{
     EvictionSettings, HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile,
     KubeletSettings, LogRotation, ServerConfig, ServerSettings,

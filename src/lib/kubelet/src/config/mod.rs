@@ -74,6 +74,8 @@ pub struct KubeletSettings {
     pub registry_pull_qps: Option<i64>,
     /// Pulls above the rate.
     pub registry_burst: Option<i64>,
+    /// Whether the client certificate of a bootstrap is renewed.
+    pub rotate_certificates: Option<bool>,
     /// Whether to create the Node object.
     pub register_node: Option<bool>,
     /// Max number of pods.
@@ -124,6 +126,8 @@ pub struct KubeletConfig {
     pub runtime_request_timeout: Duration,
     /// Bounds of image pulls.
     pub pulls: PullConfig,
+    /// Whether the client certificate of a bootstrap is renewed; `None`: if there is a bootstrap.
+    pub rotate_certificates: Option<bool>,
     /// Whether to create the Node object.
     pub register_node: bool,
     /// Max number of pods.
@@ -317,6 +321,7 @@ impl KubeletSettings {
             "maxParallelImagePulls" => self.max_parallel_image_pulls = number,
             "maxParallelImagePulling" => self.max_parallel_image_pulling = number,
             "registryPullQPS" => self.registry_pull_qps = number,
+            "rotateCertificates" => self.rotate_certificates = value.as_bool(),
             "registerNode" => self.register_node = value.as_bool(),
             "maxPods" => self.max_pods = number.filter(|pods| *pods != 0),
             "podPidsLimit" => self.pod_pids_limit = number,
@@ -355,6 +360,7 @@ impl KubeletSettings {
                 .or(below_limit(below.max_parallel_image_pulling)),
             registry_pull_qps: self.registry_pull_qps.or(below.registry_pull_qps),
             registry_burst: self.registry_burst.or(below.registry_burst),
+            rotate_certificates: self.rotate_certificates.or(below.rotate_certificates),
             register_node: self.register_node.or(below.register_node),
             max_pods: self.max_pods.or(below.max_pods),
             pod_pids_limit: self.pod_pids_limit.or(below.pod_pids_limit),
@@ -458,6 +464,7 @@ impl KubeletSettings {
                 registry_burst: number(burst),
                 ..PullConfig::default()
             },
+            rotate_certificates: self.rotate_certificates,
             register_node: self.register_node.unwrap_or(true),
             max_pods: number(max_pods),
             pod_pids_limit: positive(self.pod_pids_limit.unwrap_or(POD_PIDS)),

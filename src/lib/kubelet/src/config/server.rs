@@ -24,6 +24,8 @@ pub struct ServerSettings {
     pub tls_cert_file: Option<String>,
     /// PEM; set if and only if the chain is.
     pub tls_private_key_file: Option<String>,
+    /// Whether the serving certificate is requested from the API server.
+    pub requests_certificate: Option<bool>,
     /// CAs of client certificates.
     pub client_ca_file: Option<String>,
     /// Whether bearer tokens are reviewed by the API server.
@@ -47,6 +49,8 @@ pub struct ServerConfig {
     pub address: SocketAddr,
     /// Chain and key of the serving certificate; `None`: a self-made one.
     pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether, without such files, a certificate is requested from the API server.
+    pub requests_certificate: bool,
     /// CAs of client certificates; `None`: what the API server publishes.
     pub client_ca: Option<PathBuf>,
     /// Whether bearer tokens are reviewed by the API server.
@@ -71,6 +75,7 @@ impl ServerSettings {
             "readOnlyPort" => self.read_only_port = number(),
             "tlsCertFile" => self.tls_cert_file = text(),
             "tlsPrivateKeyFile" => self.tls_private_key_file = text(),
+            "serverTLSBootstrap" => self.requests_certificate = value.as_bool(),
             "authentication" => self.set_authentication(value)?,
             "authorization" => self.set_authorization(value)?,
             _ => return Ok(false),
@@ -112,6 +117,7 @@ impl ServerSettings {
             read_only_port: self.read_only_port.or(below.read_only_port),
             tls_cert_file: self.tls_cert_file.or(below.tls_cert_file),
             tls_private_key_file: self.tls_private_key_file.or(below.tls_private_key_file),
+            requests_certificate: self.requests_certificate.or(below.requests_certificate),
             client_ca_file: self.client_ca_file.or(below.client_ca_file),
             token_webhook: self.token_webhook.or(below.token_webhook),
             anonymous: self.anonymous.or(below.anonymous),
@@ -159,6 +165,7 @@ impl ServerSettings {
         self.is_on.unwrap_or(true).then(|| ServerConfig {
             address: (ip, number).into(),
             certificate,
+            requests_certificate: self.requests_certificate.unwrap_or(false),
             client_ca: self.client_ca_file.filter(|path| !path.is_empty()).map(PathBuf::from),
             reviews_tokens: self.token_webhook.unwrap_or(true),
             token_ttl: self.token_ttl.unwrap_or(Duration::from_secs(120)),

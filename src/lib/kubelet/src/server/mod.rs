@@ -13,6 +13,7 @@ mod routes;
 mod streams;
 
 use crate::api::ApiPods;
+use crate::certificates::{NodeCertificates, StoredCertificate};
 use crate::config::ServerConfig;
 use crate::node::PodNode;
 use crate::pod::NodePod;
@@ -73,6 +74,7 @@ pub struct KubeletServer {
     names: Vec<String>,
     metrics: Registry,
     written: Option<GateMetrics>,
+    certificates: Option<NodeCertificates>,
 }
 
 /// Appends the metrics of feature gates in the text format.
@@ -111,7 +113,16 @@ impl KubeletServer {
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let limits = ListenerLimits { connections: CONNECTIONS, ..ListenerLimits::default() };
         let listener = Server::bind(config.address, tls.clone(), limits.of_process())?;
-        Ok(Self { listener, tls, files, loaded, config, names, metrics, written: None })
+        let (written, certificates) = (None, None);
+        Ok(Self { listener, tls, files, loaded, config, names, metrics, written, certificates })
+    }
+
+    /// Requests its certificate, unless a file has one; until it has been signed the self-signed one
+    /// is served.
+    #[must_use]
+    pub fn requesting(mut self, certificates: NodeCertificates) -> Self {
+        self.certificates = Some(certificates);
+        self
     }
 
     /// Serves these metrics, too: those of feature gates.
@@ -128,7 +139,8 @@ impl KubeletServer {
 
     /// Serves until dropped.
     pub(crate) async fn run(self, served: ServedNode) {
-        let Self { listener, tls, files, loaded, config, names, metrics, written } = self;
+        let Self { listener, tls, files, loaded, config, names, metrics, written, certificates } =
+            self;
         let (_trigger, shutdown) = ShutdownTrigger::new();
         let ended = watch::channel(false);
         let client = served.client.clone();
@@ -156,8 +168,13 @@ impl KubeletServer {
                 }
             },
             async {
-                if is_own {
-                    renew(&names, &tls, &shutdown).await;
+                match certificates {
+                    Some(certificates) if is_own => {
+                        let serve = |pair: &StoredCertificate| serve_requested(&tls, pair);
+                        certificates.renew_serving(&client, &names, serve).await;
+                    }
+                    None if is_own => renew(&names, &tls, &shutdown).await,
+                    _ => {}
                 }
             },
         );
@@ -168,6 +185,12 @@ impl KubeletServer {
 fn self_made(names: &[String]) -> Result<(Vec<u8>, Vec<u8>), PkiError> {
     let pair = self_signed(names)?;
     Ok((pair.chain_pem.into_bytes(), pair.key_pem.into_bytes()))
+}
+
+fn serve_requested(tls: &Tls, pair: &StoredCertificate) {
+    if let Err(error) = tls.replace_serving(pair.pem.as_bytes(), pair.pem.as_bytes()) {
+        tracing::error!(%error, "cannot use the requested serving certificate");
+    }
 }
 
 /// Replaces the self-signed certificate before it expires.
