@@ -3,6 +3,7 @@
 use super::KubeletHandler;
 use super::failure::{ServerFailure, text};
 use super::pods::statuses;
+use crate::assemble::POD_UID;
 use crate::background::in_background;
 use crate::log_files::{self, LogDirectory, LogSource};
 use crate::node::PodNode;
@@ -139,7 +140,8 @@ impl KubeletHandler {
         let id = container_id(&status, name, container, options.previous);
         let id = id.map_err(ServerFailure::BadRequest)?;
         let node = Arc::clone(&self.served.node);
-        let (path, _) = looked_at(&node, &id).await.ok_or_else(|| {
+        let uid = pod.metadata.uid.unwrap_or_default();
+        let (path, _) = looked_at(&node, &uid, &id).await.ok_or_else(|| {
             ServerFailure::BadRequest(format!(
                 "unable to retrieve container logs for {}://{id}",
                 node.runtime_name()
@@ -148,6 +150,7 @@ impl KubeletHandler {
         let mut response = text(String::new());
         let tail = LogTail {
             node,
+            uid,
             id,
             path,
             open: None,
@@ -161,10 +164,14 @@ impl KubeletHandler {
     }
 }
 
-/// Path of a container's log, and whether it is running; `None` if it is gone.
-async fn looked_at(node: &PodNode, id: &str) -> Option<(String, bool)> {
+/// Path of the log of a pod's container, and whether it is running; `None` if it is gone, or another
+/// pod's: the id may be of a status that another client has written.
+async fn looked_at(node: &PodNode, uid: &str, id: &str) -> Option<(String, bool)> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let report = node.runtime.container_status(request).await.ok()?.status?;
+    if report.labels.get(POD_UID).map(String::as_str) != Some(uid) {
+        return None;
+    }
     let is_running = report.state() == ContainerPhase::Running;
     Some((report.log_path, is_running))
 }
@@ -172,6 +179,9 @@ async fn looked_at(node: &PodNode, id: &str) -> Option<(String, bool)> {
 /// A log that is being read.
 struct LogTail {
     node: Arc<PodNode>,
+    /// The pod's.
+    uid: String,
+    /// The container's.
     id: String,
     path: String,
     open: Option<OpenLog>,
@@ -216,7 +226,8 @@ async fn next_piece(tail: Option<LogTail>) -> Option<(io::Result<Bytes>, Option<
         }
         if tail.looked_at.elapsed() >= LOOK {
             // Read once more for its last output.
-            tail.is_running = looked_at(&tail.node, &tail.id).await.is_some_and(|(_, runs)| runs);
+            let found = looked_at(&tail.node, &tail.uid, &tail.id).await;
+            tail.is_running = found.is_some_and(|(_, runs)| runs);
             tail.looked_at = Instant::now();
         } else {
             tokio::time::sleep(POLL).await;
@@ -374,6 +385,12 @@ fn start_of_tail(file: &File, lines: u64) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::EventSink;
+    use crate::eviction::threshold::EvictionPolicy;
+    use crate::node::KubeletPaths;
+    use ferrokube_cri::testing::FakeRuntime;
+    use ferrokube_cri::{ContainerConfig, CreateContainerRequest, RunPodSandboxRequest, Runtime};
+    use ferrokube_images::{ImageManager, PullConfig, PullMetrics};
     use std::fs;
 
     const LOG: &str = "2026-01-01T00:00:00.1Z stdout F one\n2026-01-01T00:00:01.1Z stdout P tw\n\
@@ -455,6 +472,40 @@ mod tests {
         assert_eq!(next(false), "5\n");
         assert_eq!(next(true), "6\n", "at once, when its container has ended");
         assert_eq!(next(true), "");
+    }
+
+    /// Whoever may write statuses of pods names containers there.
+    #[tokio::test]
+    async fn fault_59_the_log_of_a_container_is_read_as_that_of_its_pod_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new(Arc::<FakeRuntime>::default());
+        let metrics = Arc::<PullMetrics>::default();
+        let events = EventSink::new().0;
+        let pulls = PullConfig::default();
+        let images = ImageManager::new(runtime.clone(), pulls, Arc::new(events), metrics);
+        let paths = KubeletPaths { root: folder.path().into(), logs: folder.path().into() };
+        let policy = EvictionPolicy {
+            thresholds: Vec::new(),
+            transition: Duration::ZERO,
+            max_pod_grace: Duration::ZERO,
+        };
+        let node = PodNode::new("n", runtime.clone(), images, paths, policy);
+        let sandbox = runtime.run_pod_sandbox(RunPodSandboxRequest::default()).await.unwrap();
+        let config = ContainerConfig {
+            labels: [(POD_UID.to_owned(), "victim".to_owned())].into(),
+            log_path: "own.log".to_owned(),
+            ..ContainerConfig::default()
+        };
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.pod_sandbox_id,
+            config: Some(config),
+            sandbox_config: None,
+        };
+        let id = runtime.create_container(request).await.unwrap().container_id;
+        let (path, _) = looked_at(&node, "victim", &id).await.unwrap();
+        assert!(path.ends_with("own.log"), "{path}");
+        assert_eq!(looked_at(&node, "attacker", &id).await, None);
+        assert_eq!(looked_at(&node, "", &id).await, None);
     }
 
     #[test]
