@@ -238,6 +238,8 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
     let profiles = spec.security_context.iter().filter_map(|it| it.seccomp_profile.as_ref());
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let contexts = containers.filter_map(|container| container.security_context.as_ref());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let contexts = contexts.chain(ephemeral.filter_map(|one| one.security_context.as_ref()));
     for profile in profiles.chain(contexts.filter_map(|it| it.seccomp_profile.as_ref())) {
         let path = profile.localhost_profile.as_deref().unwrap_or_default();
         if profile.type_ == "Localhost" && !is_below(path) {

@@ -52,6 +52,8 @@ struct PodWorker {
     /// As it is now; a change wakes the worker.
     pod: watch::Sender<NodePod>,
     task: JoinHandle<()>,
+    /// Why its last change was not accepted.
+    refused: Option<String>,
 }
 
 impl Drop for PodWorker {
@@ -209,10 +211,11 @@ impl PodLoop {
                 }
             }
         }
-        for (identity, context, message) in &desired.rejected {
-            self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
-        }
-        for pod in &desired.wanted {
+        self.reject(desired, current);
+        // Those that run already first: what they have is not for others.
+        let (running, new): (Vec<_>, Vec<_>) =
+            desired.wanted.iter().partition(|pod| current.contains_key(&pod.uid));
+        for pod in running.into_iter().chain(new) {
             // The previous pod, or this one, is still terminating and occupies its paths, names and
             // ports.
             let name = pod.full_name();
@@ -233,6 +236,28 @@ impl PodLoop {
             if current.contains_key(&pod.uid) || !self.is_refused(pod) {
                 let worker = self.start(pod.clone());
                 self.workers.insert(pod.uid.clone(), worker);
+            }
+        }
+    }
+
+    /// Reports pods that cannot be run. One that runs continues as it was accepted; without a worker,
+    /// after a restart of the kubelet, nothing could supervise it, so it is terminated.
+    fn reject(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
+        for (identity, context, message) in &desired.rejected {
+            let uid = &identity.uid;
+            if let Some(worker) = self.workers.get_mut(uid) {
+                if worker.refused.as_ref() != Some(message) {
+                    let warning = format!("the change of the pod has no effect: {message}");
+                    self.node.warn(&worker.pod.borrow(), "NotImplemented", warning);
+                    worker.refused = Some(message.clone());
+                }
+                continue;
+            }
+            self.node.statuses.reject(identity.clone(), *context, "NotImplemented", message);
+            let grace = current.get(uid).and_then(|running| running.grace);
+            if let Some(grace) = grace.filter(|_| !self.ending.contains_key(uid)) {
+                let (uid, end) = (uid.clone(), PodEnd::Refused);
+                self.end(EndingPod { uid, grace, pod: None, end }, *context);
             }
         }
     }
@@ -304,7 +329,7 @@ impl PodLoop {
         let (pod, changes) = watch::channel(pod);
         let work = worker::run(Arc::clone(&self.node), changes);
         let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
-        PodWorker { pod, task }
+        PodWorker { pod, task, refused: None }
     }
 
     /// Hands a worker its pod if the API has changed it.

@@ -9,7 +9,9 @@ use crate::kubelet::Kubelet;
 use crate::node::KubeletPaths;
 use bytes::Bytes;
 use ferrokube_cri::testing::FakeRuntime;
-use ferrokube_cri::{Runtime, RuntimeStatusResponse, Transport, TransportFuture, encoded};
+use ferrokube_cri::{
+    RunPodSandboxRequest, Runtime, RuntimeStatusResponse, Transport, TransportFuture, encoded,
+};
 use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
@@ -389,4 +391,28 @@ async fn a_port_of_the_node_is_of_one_pod_at_a_time() {
     // Free again when the first has gone.
     node.pods.set([with_port("third")]);
     node.until(|node| node.runs("third")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_62_a_pod_that_no_kubelet_accepts_does_not_run_on() {
+    let accepted = pod("a", None);
+    let mut changed = accepted.clone();
+    changed.spec.as_mut().unwrap().host_users = Some(false);
+    let node = ShortNode::new(vec![accepted.clone()]);
+    node.until(|node| node.runs("a")).await;
+    node.pods.set([changed.clone()]);
+    let told = ("a".to_owned(), "NotImplemented");
+    node.until(|node| node.events.0.lock().contains(&told)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(node.runs("a"), "it goes on as it was accepted");
+    assert_eq!(node.status("a").phase.as_deref(), Some("Running"));
+    assert_eq!(node.events.0.lock().iter().filter(|event| **event == told).count(), 1);
+
+    // The next kubelet finds it in the runtime, and cannot accept it.
+    let node = ShortNode::new(vec![changed]);
+    let config = assemble::sandbox(&NodePod::from_api(&accepted).unwrap(), Path::new("/unused"), 0);
+    let request = RunPodSandboxRequest { config: Some(config), ..RunPodSandboxRequest::default() };
+    Runtime::new(Arc::clone(&node.runtime) as Arc<_>).run_pod_sandbox(request).await.unwrap();
+    node.until(|node| node.runtime.sandboxes().is_empty()).await;
+    assert_eq!(node.status("a").phase.as_deref(), Some("Failed"));
 }

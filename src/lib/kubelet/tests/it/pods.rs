@@ -4,6 +4,7 @@ use crate::node::StaticNode;
 use ferrokube_cri::testing::{FakeRuntime, PullScript};
 use ferrokube_cri::{CallCode, CriError, path};
 use ferrokube_kubelet::NodePod;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -180,6 +181,28 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
     assert_eq!(why("{containers: []}"), "spec.containers: Required value");
     let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";
     assert_eq!(why(missing), "volumeMounts.name: Not found: \"v\"");
+}
+
+#[test]
+fn fault_61_a_profile_of_any_container_stays_in_its_directory() {
+    let profile = |path: &str| {
+        json!({"seccompProfile": {"type": "Localhost",
+        "localhostProfile": path}})
+    };
+    let why = |list: &str, path: &str| {
+        let mut pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        pod["spec"][list] = json!([{"name": "x", "image": "i", "securityContext": profile(path)}]);
+        let pod = serde_json::from_value(pod).unwrap();
+        NodePod::from_api(&pod).map(drop).map_err(|error| error.to_string())
+    };
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        assert_eq!(why(list, "profiles/own.json"), Ok(()));
+        for path in ["../../etc/own.json", "/etc/own.json", ""] {
+            let expected = format!("seccompProfile.localhostProfile: Invalid value: {path:?}");
+            assert_eq!(why(list, path), Err(expected), "{list}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
