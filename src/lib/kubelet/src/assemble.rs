@@ -2,7 +2,7 @@
 
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::{DEFINITION, NodePod, definition};
-use crate::{hooks, host_ports, names};
+use crate::{hooks, host_ports};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SELinuxOptions, SecurityContext};
@@ -68,12 +68,12 @@ fn labels(pod: &NodePod) -> BTreeMap<String, String> {
     ])
 }
 
+/// A sandbox without host name, resolver and control group.
 pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandboxConfig {
     let mut annotations = pod.annotations.clone();
     annotations.insert(GRACE.to_owned(), grace(pod).to_string());
     let mut all_labels = pod.labels.clone();
     all_labels.extend(labels(pod));
-    let is_on_host = pod.spec.host_network.unwrap_or(false);
     let security = pod.spec.security_context.clone().unwrap_or_default();
     let context = cri::LinuxSandboxSecurityContext {
         selinux_options: security.se_linux_options.as_ref().map(selinux),
@@ -95,8 +95,6 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
             namespace: pod.namespace.clone(),
             attempt,
         }),
-        // Runtimes reject a host name in the host's UTS namespace.
-        hostname: if is_on_host { String::new() } else { names::host_name(pod) },
         log_directory: log_directory(logs, pod).display().to_string(),
         port_mappings: host_ports::mappings(pod),
         labels: all_labels,

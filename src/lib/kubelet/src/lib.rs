@@ -68,6 +68,7 @@ mod probes;
 mod process_limit;
 mod pull_secrets;
 mod run_as;
+mod runtime_class;
 mod server;
 mod service_links;
 mod static_pods;

@@ -20,20 +20,48 @@ fe00::0\tip6-mcastprefix
 fe00::1\tip6-allnodes
 fe00::2\tip6-allrouters
 ";
-/// Longest host name that Linux takes.
+/// Longest label of a name.
 const MAX_NAME: usize = 63;
+/// Longest host name that Linux takes.
+const MAX_KERNEL_NAME: usize = 64;
 /// Bytes of the node's own file that are taken.
 const MAX_HOSTS: usize = 1 << 20;
 
-/// `spec.hostname`, else the name of the pod.
-pub(crate) fn host_name(pod: &NodePod) -> String {
+/// `spec.hostnameOverride` or `spec.hostname`, else the name of the pod.
+fn host_name(pod: &NodePod) -> String {
+    if let Some(name) = &pod.spec.hostname_override {
+        return name.clone();
+    }
     let given = pod.spec.hostname.as_deref().filter(|name| !name.is_empty());
     let name = given.unwrap_or(&pod.name);
     name.get(..MAX_NAME).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
 }
 
-/// The domain of the pod's subdomain.
+/// The host name that processes see: with the domain if the pod wants that. `cluster` is the
+/// cluster's domain.
+///
+/// # Errors
+/// It is longer than the kernel takes; the message is kubelet's.
+pub(crate) fn kernel_name(pod: &NodePod, cluster: &str) -> Result<String, String> {
+    let name = host_name(pod);
+    let domain = domain(pod, cluster).filter(|_| pod.spec.set_hostname_as_fqdn == Some(true));
+    let Some(domain) = domain else { return Ok(name) };
+    let full = format!("{name}.{domain}");
+    let length = full.len();
+    if length > MAX_KERNEL_NAME {
+        return Err(format!(
+            "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long \
+             ({MAX_KERNEL_NAME} characters is the max, {length} characters requested)"
+        ));
+    }
+    Ok(full)
+}
+
+/// The domain of the pod's subdomain; an override of the host name has none.
 fn domain(pod: &NodePod, cluster: &str) -> Option<String> {
+    if pod.spec.hostname_override.is_some() {
+        return None;
+    }
     let subdomain = pod.spec.subdomain.as_deref().filter(|name| !name.is_empty())?;
     Some(format!("{subdomain}.{}.svc.{cluster}", pod.namespace))
 }
@@ -128,6 +156,25 @@ mod tests {
         let mut long = pod(json!({}));
         long.name = format!("{}-tail", "a".repeat(62));
         assert_eq!(host_name(&long), "a".repeat(62));
+    }
+
+    #[test]
+    fn processes_see_the_full_name_if_the_pod_wants_that_and_it_fits() {
+        let named = |spec: Value| kernel_name(&pod(spec), "cluster.local");
+        let plain = json!({"hostname": "db", "subdomain": "sub"});
+        assert_eq!(named(plain).unwrap(), "db");
+        let full = json!({"hostname": "db", "subdomain": "sub", "setHostnameAsFQDN": true});
+        assert_eq!(named(full).unwrap(), "db.sub.shop.svc.cluster.local");
+        let alone = json!({"hostname": "db", "setHostnameAsFQDN": true});
+        assert_eq!(named(alone).unwrap(), "db", "without a subdomain");
+        let long =
+            json!({"hostname": "a".repeat(63), "subdomain": "sub", "setHostnameAsFQDN": true});
+        let why = named(long).unwrap_err();
+        assert!(why.ends_with("is too long (64 characters is the max, 90 characters requested)"));
+        let other = json!({"hostname": "db", "subdomain": "sub", "hostnameOverride": "db.example"});
+        assert_eq!(named(other.clone()).unwrap(), "db.example");
+        let hosts = of_pod(&pod(other), &["10.0.0.7".to_owned()], "cluster.local");
+        assert!(hosts.ends_with("10.0.0.7\tdb.example\n"), "{hosts}");
     }
 
     #[test]

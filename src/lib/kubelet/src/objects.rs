@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
     ServiceAccountTokenProjection,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -37,6 +38,9 @@ pub(crate) trait PodObjects: Send + Sync {
     }
     fn node<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, Node> {
         Box::pin(std::future::ready(Err(PodObjectError::NoSource("nodes"))))
+    }
+    fn runtime_class<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, RuntimeClass> {
+        Box::pin(std::future::ready(Err(PodObjectError::NoSource("runtimeclasses"))))
     }
     /// Services for variables of pods; none without an API server.
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {

@@ -229,6 +229,9 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
     if spec.containers.is_empty() {
         return invalid("spec.containers: Required value".to_owned());
     }
+    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !is_name(name, 64)) {
+        return invalid(format!("spec.hostnameOverride: Invalid value: {name:?}"));
+    }
     let volumes = spec.volumes.iter().flatten();
     for volume in volumes.clone() {
         if !is_name(&volume.name, 63) {

@@ -20,6 +20,7 @@ use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
 use crate::pull_secrets::{self, ImageCredentials};
 use crate::run_as;
+use crate::runtime_class;
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
 use crate::volumes::{self, VolumeError};
@@ -65,6 +66,8 @@ pub(crate) enum WorkerError {
     User(String),
     #[error("cannot limit the processes of the pod: {0}")]
     Processes(#[source] io::Error),
+    #[error("cannot configure the pod's sandbox: {0}")]
+    Sandbox(String),
 }
 
 impl WorkerError {
@@ -80,7 +83,9 @@ impl WorkerError {
             Self::User(why) => ("CreateContainerConfigError", why.clone()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
-            Self::Processes(_) => ("CreateContainerConfigError", self.to_string()),
+            Self::Processes(_) | Self::Sandbox(_) => {
+                ("CreateContainerConfigError", self.to_string())
+            }
         };
         WaitNote { reason: reason.to_owned(), message }
     }
@@ -312,6 +317,11 @@ async fn sandbox_config(
     if let Some(linux) = &mut config.linux {
         linux.cgroup_parent = parent.map_err(WorkerError::Processes)?;
     }
+    // Runtimes reject a host name in the host's UTS namespace.
+    if pod.spec.host_network != Some(true) {
+        let name = names::kernel_name(pod, &node.dns.domain);
+        config.hostname = name.map_err(WorkerError::Sandbox)?;
+    }
     Ok(config)
 }
 
@@ -319,13 +329,22 @@ async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), 
     prepare(node, pod, Vec::new()).await?;
     let logs = assemble::log_directory(&node.paths.logs, pod);
     in_background(move || fs::create_dir_all(logs)).await?;
-    let mut config = sandbox_config(node, pod, attempt).await?;
-    config.dns_config = dns::config(node, pod).await?;
-    let request = RunPodSandboxRequest { config: Some(config), ..RunPodSandboxRequest::default() };
-    let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| {
-        let message = format!("Failed to create pod sandbox: {error}");
+    let failed = |why: &dyn std::fmt::Display| {
+        let message = format!("Failed to create pod sandbox: {why}");
         node.warn(pod, "FailedCreatePodSandBox", message);
-    });
+    };
+    let config = sandbox_config(node, pod, attempt).await;
+    let mut config = config.inspect_err(|error| {
+        if let WorkerError::Sandbox(why) = error {
+            failed(why);
+        }
+    })?;
+    config.dns_config = dns::config(node, pod).await?;
+    let handler = runtime_class::handler(&*node.objects, pod).await;
+    let handler = handler.inspect_err(|why| failed(why));
+    let runtime_handler = handler.map_err(WorkerError::Sandbox)?;
+    let request = RunPodSandboxRequest { config: Some(config), runtime_handler };
+    let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| failed(error));
     let sandbox = made?.pod_sandbox_id;
     tracing::info!(namespace = pod.namespace, pod = pod.name, sandbox, "sandbox runs");
     Ok(())

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
     ServiceAccountTokenProjection,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -104,6 +105,10 @@ impl PodObjects for ApiObjects {
 
     fn node<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, Node> {
         Box::pin(async move { read(&Api::all(self.traced()), "node", name).await })
+    }
+
+    fn runtime_class<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, RuntimeClass> {
+        Box::pin(async move { read(&Api::all(self.traced()), "runtimeclass", name).await })
     }
 
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
