@@ -11,7 +11,7 @@ from pathlib import Path
 
 METHODS = """Version RunPodSandbox StopPodSandbox RemovePodSandbox PodSandboxStatus ListPodSandbox
 CreateContainer StartContainer StopContainer RemoveContainer ListContainers ContainerStatus
-ReopenContainerLog ExecSync Exec Attach PortForward ListContainerStats ListPodSandboxStats Status
+UpdateContainerResources ReopenContainerLog ExecSync Exec Attach PortForward ListContainerStats ListPodSandboxStats Status
 UpdateRuntimeConfig RuntimeConfig ListImages ImageStatus PullImage RemoveImage ImageFsInfo""".split()
 SCALARS = {"string": ("string", "String"), "bool": ("bool", "bool"), "int32": ("int32", "i32"),
            "int64": ("int64", "i64"), "uint32": ("uint32", "u32"), "uint64": ("uint64", "u64"),

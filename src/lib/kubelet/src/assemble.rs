@@ -2,10 +2,12 @@
 
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::{DEFINITION, NodePod, definition};
-use crate::{hooks, host_ports};
+use crate::{hooks, host_ports, oom};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
-use k8s_openapi::api::core::v1::{Container, SELinuxOptions, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Container, ResourceRequirements, SELinuxOptions, SecurityContext,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
 pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// Annotation of containers: the resources with which one was created, as JSON.
+pub(crate) const CREATED_WITH: &str = "ferrokube.dev/resources";
 /// Annotation of sandboxes with the grace period, for pods whose manifest is gone.
 pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
@@ -107,6 +111,10 @@ pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandb
                 .map(|one| (one.name, one.value))
                 .collect(),
             security_context: Some(context),
+            overhead: pod.spec.overhead.clone().map(|overhead| {
+                let limits = Some(overhead);
+                resources(Some(&ResourceRequirements { limits, ..ResourceRequirements::default() }))
+            }),
             ..cri::LinuxPodSandboxConfig::default()
         }),
         ..cri::PodSandboxConfig::default()
@@ -168,6 +176,8 @@ pub(crate) struct ContainerStart {
     pub(crate) mounts: Vec<cri::ContainerMount>,
     /// Values of control groups of version 2.
     pub(crate) unified: BTreeMap<String, String>,
+    /// Bytes of the node's memory.
+    pub(crate) memory: u64,
 }
 
 /// A container of a pod.
@@ -177,7 +187,7 @@ pub(crate) fn container(
     start: ContainerStart,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let ContainerStart { image_ref, attempt, environment, mounts, unified } = start;
+    let ContainerStart { image_ref, attempt, environment, mounts, unified, memory } = start;
     let ContainerEnvironment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
@@ -196,6 +206,9 @@ pub(crate) fn container(
         (GRACE.to_owned(), grace(pod).to_string()),
         (DEFINITION.to_owned(), definition(container)),
     ]);
+    if let Ok(text) = serde_json::to_string(&container.resources.clone().unwrap_or_default()) {
+        annotations.insert(CREATED_WITH.to_owned(), text);
+    }
     cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.clone(), attempt }),
         image: Some(image),
@@ -217,7 +230,11 @@ pub(crate) fn container(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(cri::LinuxContainerConfig {
-            resources: Some(cri::LinuxContainerResources { unified, ..resources(container) }),
+            resources: Some(cri::LinuxContainerResources {
+                unified,
+                oom_score_adj: oom::score(pod, container, memory),
+                ..resources(container.resources.as_ref())
+            }),
             security_context: Some(security(pod, container, root)),
         }),
         ..cri::ContainerConfig::default()
@@ -233,11 +250,14 @@ pub(crate) fn share_processes(config: &mut cri::ContainerConfig, target: String)
     }
 }
 
-fn resources(container: &Container) -> cri::LinuxContainerResources {
-    let resources = container.resources.clone().unwrap_or_default();
-    let amount = |list: &Option<BTreeMap<String, Amount>>, name: &str| {
-        Quantity::parse(&list.as_ref()?.get(name)?.0).ok()
-    };
+/// An amount of a resource.
+pub(crate) fn amount(list: &Option<BTreeMap<String, Amount>>, name: &str) -> Option<Quantity> {
+    Quantity::parse(&list.as_ref()?.get(name)?.0).ok()
+}
+
+/// Resources of a container in its control group.
+pub(crate) fn resources(given: Option<&ResourceRequirements>) -> cri::LinuxContainerResources {
+    let resources = given.cloned().unwrap_or_default();
     let cpu = |list| amount(list, "cpu").map(|amount| amount.milli_value());
     let limit = cpu(&resources.limits);
     let request = cpu(&resources.requests).or(limit).unwrap_or(0);
@@ -334,7 +354,7 @@ mod tests {
 
     #[test]
     fn amounts_beyond_all_machines_do_not_overflow() {
-        let made = resources(&of("100E"));
+        let made = resources(of("100E").resources.as_ref());
         assert_eq!((made.cpu_shares, made.cpu_quota > 1000), (MAX_SHARES, true));
     }
 

@@ -91,6 +91,7 @@ fn bare(pod: &Pod) -> NodePod {
         is_static: false,
         started_at: None,
         gates: Vec::new(),
+        reported: Default::default(),
     }
 }
 

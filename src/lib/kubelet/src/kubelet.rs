@@ -44,6 +44,7 @@ impl Kubelet {
         let paths = KubeletPaths { root: absolute(paths.root), logs: absolute(paths.logs) };
         let mut node = PodNode::new(name, runtime, images, paths, config.eviction.clone());
         node.dns = config.dns.clone();
+        node.max_pods = usize::try_from(config.max_pods).unwrap_or(usize::MAX);
         Self {
             node,
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),

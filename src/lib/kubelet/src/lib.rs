@@ -29,6 +29,7 @@
 //!   observes the pod; **hooks** (`hooks.rs`) run as part of starting and stopping a container.
 //! - Calls and log lines carry the trace ids in the pod's annotations (KEP-1668).
 //!
+//! - **Resizes** (`resize.rs`): changed CPU and memory of running containers, in place.
 //! - **Under resource pressure** (`eviction/`) the node reports conditions, admits no more pods,
 //!   removes unused images, and evicts pods one at a time.
 //! - **Processes** of a pod are limited in number by control groups (`process_limit.rs`).
@@ -62,11 +63,14 @@ mod names;
 mod next;
 mod node;
 mod objects;
+mod oom;
 mod pod;
 mod pod_loop;
 mod probes;
 mod process_limit;
 mod pull_secrets;
+mod resize;
+mod room;
 mod run_as;
 mod runtime_class;
 mod server;

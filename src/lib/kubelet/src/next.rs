@@ -23,7 +23,8 @@ pub(crate) enum PodAction {
     RunSandbox(u32),
     /// Remove this sandbox, which is not ready, with its containers.
     RemoveSandbox(String),
-    /// Kill the container with this id, which failed a probe or whose definition has changed.
+    /// Kill the container with this id, which failed a probe, or whose definition or resources have
+    /// changed.
     Kill(String),
     /// Start the container with this name; the attempt counts from 0.
     Start(String, u32),
@@ -62,6 +63,8 @@ pub(crate) struct PodHolds {
     /// Ids of containers that failed a probe. They are killed, and count as failed regardless of
     /// the exit code.
     pub(crate) unhealthy: Vec<String>,
+    /// Ids of containers that are killed and started again with other resources.
+    pub(crate) restarting: Vec<String>,
 }
 
 impl PodHolds {
@@ -117,8 +120,9 @@ pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTim
         return if sandbox.is_ready { PodAction::StopSandbox(id) } else { PodAction::Finished };
     }
     let is_killed = |report: &&ContainerReport| {
-        let is_unhealthy = || holds.unhealthy.contains(&report.id);
-        report.state() == ContainerPhase::Running && (is_unhealthy() || has_changed(pod, report))
+        let is_named =
+            holds.unhealthy.contains(&report.id) || holds.restarting.contains(&report.id);
+        report.state() == ContainerPhase::Running && (is_named || has_changed(pod, report))
     };
     if let Some(report) = seen.containers.iter().find(is_killed) {
         return PodAction::Kill(report.id.clone());
@@ -195,7 +199,8 @@ fn step(
             let pause = pause_after(report);
             let since = now.saturating_sub(report.finished_at).max(0);
             let since = Duration::from_nanos(since.unsigned_abs());
-            if since >= pause || has_changed(pod, report) {
+            let is_at_once = has_changed(pod, report) || holds.restarting.contains(&report.id);
+            if since >= pause || is_at_once {
                 ContainerStep::Start(attempt.saturating_add(1))
             } else {
                 ContainerStep::Pause(pause - since)
@@ -240,7 +245,8 @@ pub(crate) fn backing_off(
     holds: &PodHolds,
     now: WallTime,
 ) -> Vec<(String, Duration)> {
-    let holds = PodHolds { unhealthy: holds.unhealthy.clone(), ..PodHolds::default() };
+    let (unhealthy, restarting) = (holds.unhealthy.clone(), holds.restarting.clone());
+    let holds = PodHolds { unhealthy, restarting, ..PodHolds::default() };
     let waits = |container: &&Container| {
         matches!(step(pod, container, seen, &holds, now), ContainerStep::Pause(_))
     };
@@ -268,7 +274,8 @@ fn is_restarted(
     report: &ContainerReport,
     holds: &PodHolds,
 ) -> bool {
-    if container.restart_policy.as_deref() == Some("Always") || has_changed(pod, report) {
+    let is_replaced = has_changed(pod, report) || holds.restarting.contains(&report.id);
+    if container.restart_policy.as_deref() == Some("Always") || is_replaced {
         return true;
     }
     let code = holds.exit_code(report);

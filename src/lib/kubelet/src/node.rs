@@ -6,13 +6,14 @@ use crate::config::dns::ClusterDns;
 use crate::ends::PodEnds;
 use crate::eviction::figures::{FigureSource, MachineFigures};
 use crate::eviction::pressure::NodePressure;
-use crate::eviction::threshold::EvictionPolicy;
+use crate::eviction::threshold::{EvictionPolicy, EvictionSignal, left};
 use crate::fields::NodeFacts;
 use crate::next::WallTime;
 use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
 use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
+use crate::room::PodRoom;
 use ferrokube_cri::{CriError, Runtime, VersionRequest};
 use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
@@ -46,6 +47,8 @@ pub(crate) struct PodNode {
     pub(crate) thresholds: EvictionPolicy,
     pub(crate) dns: ClusterDns,
     pub(crate) providers: CredentialProviders,
+    /// Max number of pods.
+    pub(crate) max_pods: usize,
     /// As the runtime allows it, once that is known.
     process_limit: Mutex<ProcessLimit>,
     /// Resources under pressure.
@@ -81,6 +84,7 @@ impl PodNode {
             thresholds,
             dns: ClusterDns::default(),
             providers: CredentialProviders::default(),
+            max_pods: usize::MAX,
             process_limit: Mutex::default(),
             pressure: Mutex::default(),
             ends: PodEnds::default(),
@@ -150,6 +154,17 @@ impl PodNode {
             host_ips: self.host_ips.clone(),
             pod_ips,
         }
+    }
+
+    /// CPU and memory that pods may request.
+    pub(crate) async fn allocatable(&self) -> PodRoom {
+        let (source, root) = (Arc::clone(&self.figures), self.paths.root.clone());
+        let figures = in_background(move || Ok(source.read(&root, None))).await.unwrap_or_default();
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let left = |_| left(&self.thresholds.thresholds, EvictionSignal::Memory, &figures);
+        let memory = figures.memory.map_or(u64::MAX, left);
+        let number = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        PodRoom { cpu: number(cpus as u64).saturating_mul(1000), memory: number(memory) }
     }
 
     /// Carries the current trace ids into a future for another task.

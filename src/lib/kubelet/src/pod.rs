@@ -4,7 +4,9 @@ use crate::supported::unsupported;
 use ferrokube_apimachinery::{json, yaml};
 use ferrokube_images::PodIdentity;
 use ferrokube_trace::TraceContext;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements,
+};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
@@ -29,6 +31,8 @@ pub struct NodePod {
     pub(crate) started_at: Option<i64>,
     /// Conditions in the API that its readiness gates name, with their status if there is one.
     pub(crate) gates: Vec<(String, Option<String>)>,
+    /// Resources that the last kubelet has reported in the API, by id of the container.
+    pub(crate) reported: BTreeMap<String, ResourceRequirements>,
 }
 
 /// An ephemeral container, which a user adds to a pod that runs.
@@ -96,6 +100,7 @@ impl NodePod {
             gates: gates(&spec, None),
             spec,
             ephemeral: Vec::new(),
+            reported: BTreeMap::new(),
             is_static: true,
         })
     }
@@ -130,6 +135,7 @@ impl NodePod {
             annotations: meta.annotations.unwrap_or_default(),
             started_at: start_time(pod),
             gates: gates(&spec, pod.status.as_ref()),
+            reported: reported(pod.status.as_ref()),
             ephemeral: ephemeral(&spec).map_err(|error| decode(error.to_string()))?,
             spec,
             is_static: false,
@@ -194,6 +200,16 @@ fn ephemeral(spec: &PodSpec) -> Result<Vec<EphemeralTarget>, serde_json::Error> 
 fn start_time(pod: &Pod) -> Option<i64> {
     let time = pod.status.as_ref()?.start_time.as_ref()?;
     i64::try_from(time.0.as_nanosecond()).ok()
+}
+
+fn reported(status: Option<&PodStatus>) -> BTreeMap<String, ResourceRequirements> {
+    let lists = status.map(|it| [&it.init_container_statuses, &it.container_statuses]);
+    let statuses = lists.into_iter().flatten().flatten().flatten();
+    let of = |status: &ContainerStatus| {
+        let (_, id) = status.container_id.as_deref()?.split_once("://")?;
+        Some((id.to_owned(), status.resources.clone()?))
+    };
+    statuses.filter_map(of).collect()
 }
 
 fn gates(spec: &PodSpec, status: Option<&PodStatus>) -> Vec<(String, Option<String>)> {

@@ -5,10 +5,12 @@ use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
 use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
 use crate::ends::PodEnd;
+use crate::eviction::is_critical;
 use crate::eviction::pressure::refusal;
 use crate::host_ports;
 use crate::node::PodNode;
 use crate::pod::NodePod;
+use crate::room::{NodeRoom, lack};
 use crate::static_pods::read_directory;
 use crate::status::EVICTED;
 use crate::worker;
@@ -35,6 +37,8 @@ pub(crate) struct PodLoop {
     sources: PodSources,
     workers: BTreeMap<String, PodWorker>,
     ending: BTreeMap<String, EndingTask>,
+    /// Limit of the requests of all pods, once read.
+    room: Option<NodeRoom>,
 }
 
 /// Sources of the node's pods.
@@ -77,7 +81,7 @@ impl PodLoop {
     /// A loop without workers.
     pub(crate) fn new(node: &Arc<PodNode>, sources: PodSources) -> Self {
         let node = Arc::clone(node);
-        Self { node, sources, workers: BTreeMap::new(), ending: BTreeMap::new() }
+        Self { node, sources, workers: BTreeMap::new(), ending: BTreeMap::new(), room: None }
     }
 
     /// Never returns; when dropped, pods keep running.
@@ -86,6 +90,9 @@ impl PodLoop {
         let mut read_at: Option<Instant> = None;
         let mut last = BTreeMap::new();
         let mut changes = self.sources.api.as_ref().map(|api| api.changes());
+        // Of the machine, and so the same until the next start.
+        let room = self.node.allocatable().await;
+        self.room = Some(NodeRoom { room, pods: self.node.max_pods });
         loop {
             if read_at.is_none_or(|at| at.elapsed() >= self.sources.interval) {
                 read_at = Some(Instant::now());
@@ -278,13 +285,11 @@ impl PodLoop {
     /// Whether a new pod is rejected for lack of resources; reports it if so.
     fn is_refused(&self, pod: &NodePod) -> bool {
         let pressure = *self.node.pressure.lock();
-        let (reason, message) = match refusal(pod, pressure) {
-            Some(message) => (EVICTED, message),
-            None if self.has_taken_ports(pod) => {
-                (host_ports::TAKEN.0, host_ports::TAKEN.1.to_owned())
-            }
-            None => return false,
-        };
+        let ports = || (host_ports::TAKEN.0, host_ports::TAKEN.1.to_owned());
+        let refused = refusal(pod, pressure).map(|message| (EVICTED, message));
+        let refused = refused.or_else(|| self.lacks_room(pod));
+        let refused = refused.or_else(|| self.has_taken_ports(pod).then(ports));
+        let Some((reason, message)) = refused else { return false };
         tracing::warn!(namespace = pod.namespace, pod = pod.name, message, "pod refused");
         self.node.warn(pod, reason, message.clone());
         self.node.statuses.reject(pod.identity(), pod.context(), reason, &message);
@@ -293,14 +298,22 @@ impl PodLoop {
         true
     }
 
+    fn has_finished(&self, pod: &NodePod) -> bool {
+        let phase = self.node.statuses.of(&pod.uid).and_then(|status| status.phase);
+        matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// Why the unfinished pods leave too little for this one. Critical pods start anyway.
+    fn lacks_room(&self, pod: &NodePod) -> Option<(&'static str, String)> {
+        let room = self.room.filter(|_| !is_critical(pod))?;
+        let active = self.node.active.lock();
+        lack(pod, active.values().filter(|other| !self.has_finished(other)), room)
+    }
+
     /// Whether an unfinished pod uses a host port of this one.
     fn has_taken_ports(&self, pod: &NodePod) -> bool {
-        let has_finished = |other: &NodePod| {
-            let phase = self.node.statuses.of(&other.uid).and_then(|status| status.phase);
-            matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
-        };
         let active = self.node.active.lock();
-        active.values().any(|other| host_ports::conflict(pod, other) && !has_finished(other))
+        active.values().any(|other| host_ports::conflict(pod, other) && !self.has_finished(other))
     }
 
     /// Collects the results of finished terminations.

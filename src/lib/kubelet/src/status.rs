@@ -2,18 +2,27 @@
 
 use crate::next::{SeenPod, WallTime, name_of};
 use crate::pod::NodePod;
+use crate::resize::ResizeFault;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, HostIP, PodCondition, PodIP, PodStatus,
+    ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 
 /// Conditions written by the kubelet; all others are preserved.
-pub(crate) const OWNED: [&str; 5] =
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+pub(crate) const OWNED: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizePending",
+    "PodResizeInProgress",
+];
 
 /// Why a container is waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +47,10 @@ pub(crate) struct StatusInputs {
     /// Scheme of container ids: the runtime's name.
     pub(crate) runtime: String,
     pub(crate) started_at: WallTime,
+    /// Resources of running containers, by name.
+    pub(crate) resources: BTreeMap<String, ResourceRequirements>,
+    /// Why the last resize is not in effect.
+    pub(crate) resize: Option<ResizeFault>,
 }
 
 /// Truncates to seconds, the precision of the API.
@@ -155,6 +168,9 @@ impl StatusView<'_> {
                 let running = Some(ContainerStateRunning { started_at });
                 out.state = Some(ContainerState { running, ..ContainerState::default() });
                 out.last_state = earlier;
+                out.resources = self.inputs.resources.get(&container.name).cloned();
+                out.allocated_resources =
+                    out.resources.as_ref().and_then(|resources| resources.requests.clone());
             }
             ContainerPhase::Exited if note.is_some() => {
                 out.state = Some(waiting(note, ""));
@@ -259,13 +275,19 @@ impl StatusView<'_> {
         let started = (!has_network).then(|| ("", String::new()));
         let mut sandbox = condition("PodReadyToStartContainers", started);
         sandbox.reason = None;
-        vec![
+        let resize = self.inputs.resize.as_ref().map(|fault| PodCondition {
+            reason: Some(fault.reason.to_owned()),
+            message: Some(fault.message.clone()),
+            ..condition(fault.condition, None)
+        });
+        let always = [
             sandbox,
             initialized,
             ready("Ready"),
             ready("ContainersReady"),
             condition("PodScheduled", None),
-        ]
+        ];
+        always.into_iter().chain(resize).collect()
     }
 }
 

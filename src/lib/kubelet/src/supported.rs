@@ -24,6 +24,7 @@ const SPEC: &[&str] = &[
     "nodeName",
     "nodeSelector",
     "os",
+    "overhead",
     "preemptionPolicy",
     "priority",
     "priorityClassName",
@@ -55,7 +56,6 @@ const CONTAINER: &[&str] = &[
     "name",
     "ports",
     "readinessProbe",
-    // Affects resizes only, which are not performed.
     "resizePolicy",
     "resources",
     "restartPolicy",

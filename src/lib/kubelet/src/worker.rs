@@ -19,6 +19,7 @@ use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
 use crate::pull_secrets::{self, ImageCredentials};
+use crate::resize::{self, PodResizes};
 use crate::run_as;
 use crate::runtime_class;
 use crate::status::{StatusInputs, WaitNote, status};
@@ -103,6 +104,7 @@ struct WorkerMemory {
     /// When the volumes were last updated; `None`: the pod has changed since.
     volumes_at: Option<Instant>,
     probes: PodProbes,
+    resizes: PodResizes,
 }
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes the worker, and has the pod as it
@@ -116,6 +118,7 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<NodePod
         started_at: pod.started_at.unwrap_or_else(now),
         volumes_at: Some(Instant::now()),
         probes: PodProbes::default(),
+        resizes: PodResizes::default(),
     };
     loop {
         let new = changes.borrow_and_update().clone();
@@ -153,11 +156,13 @@ async fn work(
     memory.failed.retain(|_, (_, until)| *until > time);
     let paused = memory.failed.iter().map(|(name, (_, until))| (name.clone(), *until - time));
     memory.probes.follow(node, pod, &seen);
+    memory.resizes.follow(node, pod, &seen).await;
     let failed = memory.probes.failed();
     let holds = PodHolds {
         paused: paused.collect(),
         starting: memory.probes.starting(pod, &seen),
         unhealthy: failed.keys().cloned().collect(),
+        restarting: memory.resizes.restarting(),
     };
     let known: Vec<&String> = seen.containers.iter().map(|report| &report.id).collect();
     memory.messages.retain(|id, _| known.contains(&id));
@@ -188,7 +193,13 @@ async fn work(
             let request = StopPodSandboxRequest { pod_sandbox_id: id };
             node.runtime.stop_pod_sandbox(request).await?;
         }
-        PodAction::Kill(id) => kill(node, pod, &seen, &id, failed.get(&id)).await?,
+        PodAction::Kill(id) => {
+            let is_resized = holds.restarting.contains(&id);
+            match seen.containers.iter().find(|report| report.id == id && is_resized) {
+                Some(report) => resize::kill(node, pod, &seen, report).await?,
+                None => kill(node, pod, &seen, &id, failed.get(&id)).await?,
+            }
+        }
         PodAction::Start(name, attempt) => {
             if let Err(error) = start(node, pod, &seen, &name, attempt).await {
                 let container = name.as_str();
@@ -197,7 +208,10 @@ async fn work(
                 memory.failed.insert(name, (error.note(), Instant::now() + RETRY));
             }
         }
-        PodAction::Wait(pause) => return Ok(Some(left.map_or(pause, |left| pause.min(left)))),
+        PodAction::Wait(pause) => {
+            let others = [left, memory.resizes.pause()];
+            return Ok(Some(others.into_iter().flatten().fold(pause, Duration::min)));
+        }
         PodAction::Finished => return Ok(Some(Duration::MAX)),
     }
     Ok(None)
@@ -296,6 +310,8 @@ fn inputs(
         host_ips: node.host_ips.clone(),
         runtime: node.runtime_name(),
         started_at: memory.started_at,
+        resources: memory.resizes.held(seen),
+        resize: memory.resizes.fault().cloned(),
     }
 }
 
@@ -305,7 +321,7 @@ async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<
     Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
 }
 
-/// The configuration of a sandbox, in the pod's control group.
+/// The configuration of a sandbox, with its host name, in the pod's control group.
 async fn sandbox_config(
     node: &PodNode,
     pod: &NodePod,
@@ -397,8 +413,8 @@ async fn start(
     let is_on_host = pod.spec.host_network == Some(true);
     let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
     let hosts = names::hosts_mount(node, pod, container, &pod_ips).await?;
-    let environment =
-        environment::resolve(&*node.objects, pod, container, &node.facts(pod_ips).await).await;
+    let facts = node.facts(pod_ips).await;
+    let environment = environment::resolve(&*node.objects, pod, container, &facts).await;
     let mut environment = environment.inspect_err(|error| {
         node.warn(pod, "Failed", format!("Error: {error}"));
     })?;
@@ -409,7 +425,8 @@ async fn start(
     mounts.push(termination::mount(node, pod, container, attempt).await?);
     mounts.extend(hosts);
     let unified = node.process_limit().unified();
-    let start = ContainerStart { image_ref, attempt, environment, mounts, unified };
+    let memory = facts.memory;
+    let start = ContainerStart { image_ref, attempt, environment, mounts, unified, memory };
     let mut config = assemble::container(pod, container, start, &node.paths.root);
     let restarts = restarts_after(seen.latest(name));
     config.annotations.insert(RESTARTS.to_owned(), restarts.to_string());

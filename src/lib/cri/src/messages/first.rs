@@ -160,6 +160,19 @@ pub struct CreateContainerRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct UpdateContainerResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub linux: Option<LinuxContainerResources>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct UpdateContainerResourcesResponse {}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct CreateContainerResponse {
     #[prost(string, tag = "1")]
     pub container_id: String,

@@ -28,6 +28,8 @@ methods! {
         ListContainersRequest => ListContainersResponse;
     container_status: "/runtime.v1.RuntimeService/ContainerStatus",
         ContainerStatusRequest => ContainerStatusResponse;
+    update_container_resources: "/runtime.v1.RuntimeService/UpdateContainerResources",
+        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
     reopen_container_log: "/runtime.v1.RuntimeService/ReopenContainerLog",
         ReopenContainerLogRequest => ReopenContainerLogResponse;
     exec_sync: "/runtime.v1.RuntimeService/ExecSync",

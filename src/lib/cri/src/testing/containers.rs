@@ -88,6 +88,15 @@ impl FakeRuntime {
                 let status = Some(container.seen.report.clone());
                 encoded(&ContainerStatusResponse { status, ..ContainerStatusResponse::default() })
             }
+            path::update_container_resources => {
+                let request: UpdateContainerResourcesRequest = decoded(request)?;
+                let mut state = self.state.lock();
+                let container = state.containers.get_mut(&request.container_id);
+                let container =
+                    container.ok_or_else(|| missing("container", &request.container_id))?;
+                container.seen.config.linux.get_or_insert_default().resources = request.linux;
+                encoded(&UpdateContainerResourcesResponse {})
+            }
             path::reopen_container_log => {
                 let request: ReopenContainerLogRequest = decoded(request)?;
                 let state = self.state.lock();

@@ -1,7 +1,7 @@
 //! Facts about this machine for the Node's status. Unreadable ones are empty.
 
 use crate::eviction::figures::NodeFigures;
-use crate::eviction::threshold::{EvictionSignal, EvictionThreshold};
+use crate::eviction::threshold::{EvictionSignal, EvictionThreshold, left};
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -28,12 +28,7 @@ pub(super) fn quantities(
         amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into()
     };
     let capacity = |signal: EvictionSignal| signal.figure(figures).map_or(0, |it| it.capacity);
-    // The eviction thresholds are reserved: pods cannot use that part.
-    let left = |signal: EvictionSignal| {
-        let own = thresholds.iter().filter(|it| it.signal == signal && it.grace.is_none());
-        let kept = own.map(|it| it.least(capacity(signal))).max().unwrap_or(0);
-        capacity(signal).saturating_sub(kept)
-    };
+    let left = |signal: EvictionSignal| left(thresholds, signal, figures);
     let (memory, disk) = (EvictionSignal::Memory, EvictionSignal::NodeDisk);
     [all(capacity(memory), capacity(disk)), all(left(memory), left(disk))]
 }

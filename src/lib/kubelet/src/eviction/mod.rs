@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1::Volume;
 use limits::RoomCounts;
 use pressure::NodePressure;
 use ranking::PodConsumption;
+pub(crate) use ranking::is_critical;
 use sandbox_image::sandbox_images;
 use sizes::size;
 use std::collections::{BTreeMap, BTreeSet};

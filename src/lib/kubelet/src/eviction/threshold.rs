@@ -15,6 +15,18 @@ pub struct EvictionPolicy {
     pub max_pod_grace: Duration,
 }
 
+/// The part of the capacity for pods: the eviction thresholds are reserved.
+pub(crate) fn left(
+    thresholds: &[EvictionThreshold],
+    signal: EvictionSignal,
+    figures: &NodeFigures,
+) -> u64 {
+    let capacity = signal.figure(figures).map_or(0, |it| it.capacity);
+    let own = thresholds.iter().filter(|it| it.signal == signal && it.grace.is_none());
+    let kept = own.map(|it| it.least(capacity)).max().unwrap_or(0);
+    capacity.saturating_sub(kept)
+}
+
 /// Eviction signals, in the order in which they are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EvictionSignal {
