@@ -1,10 +1,20 @@
 //! Pods of the API server on a real runtime, run by `ferrokube kubelet` as a process.
 
 use super::node::{NODE, NodeUnderTest, PODS};
+use bytes::Bytes;
 use ferrokube_cri::ListPodSandboxRequest;
 use ferrokube_testkit::{BOUND, wait_until};
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::net::TcpListener;
 
 fn with(mut object: Value, fields: Value) -> Value {
     let Value::Object(fields) = fields else { panic!("an object") };
@@ -239,4 +249,130 @@ async fn a_pod_has_no_more_processes_than_its_node_allows() {
 
 fn adopted_restarts(pod: &Value) -> i64 {
     main_status(pod)["restartCount"].as_i64().unwrap_or(-1)
+}
+
+/// A gRPC server with the health protocol; its service `web` serves while the flag is set.
+async fn health_server(is_serving: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let is_serving = Arc::clone(&is_serving);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let is_serving = Arc::clone(&is_serving);
+                async move {
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect().await?.to_bytes();
+                    // A field of a message: the service's name.
+                    let is_known =
+                        path == "/grpc.health.v1.Health/Check" && body[5..] == *b"\n\x03web";
+                    let status = if is_serving.load(Ordering::Relaxed) { 1 } else { 2 };
+                    let message = Frame::data(Bytes::from(vec![0, 0, 0, 0, 2, 8, status]));
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("grpc-status", (if is_known { 0 } else { 5 }).into());
+                    let frames = [message, Frame::trailers(trailers)].map(Ok::<_, hyper::Error>);
+                    let body = StreamBody::new(futures::stream::iter(frames));
+                    let response = Response::builder().header("content-type", "application/grpc");
+                    Ok::<_, hyper::Error>(response.body(body).unwrap())
+                }
+            });
+            let connection = http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::spawn(connection);
+        }
+    });
+    port
+}
+
+/// On the node's network: the test's own server is the container's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grpc_probe_asks_the_health_of_a_service() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let is_serving = Arc::<AtomicBool>::default();
+    let port = health_server(Arc::clone(&is_serving)).await;
+    let probe = |service: &str| {
+        json!({"grpc": {"port": port, "service": service}, "periodSeconds": 1, "timeoutSeconds": 30,
+            "failureThreshold": 1})
+    };
+    let pod = |name: &str, service: &str| {
+        let container = with(node.busybox(name, WAIT), json!({"readinessProbe": probe(service)}));
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"nodeName": NODE, "hostNetwork": true, "containers": [container],
+                "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1},
+        })
+    };
+    node.create(PODS, &pod("asks-web", "web")).await;
+    node.create(PODS, &pod("asks-other", "other")).await;
+    let has_event = async |text: &str| {
+        let found = || async {
+            let events = node.admin.get("/api/v1/namespaces/default/events").await.unwrap().text;
+            if events.contains(text) { Ok(()) } else { Err(format!("{events}\n{}", node.log())) }
+        };
+        wait_until(text, BOUND, found).await;
+    };
+    has_event(r#"Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")"#)
+        .await;
+    is_serving.store(true, Ordering::Relaxed);
+    node.until("asks-web", "it is ready", |pod| condition(pod, "Ready") == "True").await;
+    is_serving.store(false, Ordering::Relaxed);
+    node.until("asks-web", "it is not", |pod| condition(pod, "Ready") == "False").await;
+    let other =
+        node.until("asks-other", "it runs", |pod| main_status(pod)["state"]["running"].is_object());
+    assert_eq!(condition(&other.await, "Ready"), "False", "an unknown service");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_container_is_resized_in_place() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let shared = node.containerd.path("shared");
+    fs::create_dir(&shared).unwrap();
+    // Control groups of version 1 or 2.
+    let script = "while :; do cat /sys/fs/cgroup/memory/memory.limit_in_bytes \
+                  /sys/fs/cgroup/memory.max >/shared/new 2>/dev/null; mv /shared/new /shared/limit; \
+                  sleep 1; done";
+    let resources = |memory: &str| json!({"limits": {"memory": memory, "cpu": "100m"}});
+    let container = |memory: &str| {
+        with(
+            node.busybox("main", script),
+            json!({"resources": resources(memory),
+                "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}),
+        )
+    };
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "grows"},
+        "spec": {"nodeName": NODE, "containers": [container("64Mi")],
+            "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+            "volumes": [{"name": "shared", "hostPath": {"path": shared}}]},
+    });
+    node.create(PODS, &pod).await;
+    let has_limit = async |limit: u64| {
+        let read = || async {
+            let seen = fs::read_to_string(shared.join("limit")).unwrap_or_default();
+            let is_it = seen.trim() == limit.to_string();
+            if is_it { Ok(()) } else { Err(format!("{seen}\n{}", node.log())) }
+        };
+        wait_until("the container has its limit", BOUND, read).await;
+    };
+    has_limit(64 << 20).await;
+    let before = node
+        .until("grows", "its resources are reported", |pod| {
+            main_status(pod)["resources"]["limits"]["memory"] == "64Mi"
+        })
+        .await;
+    let change = json!({"spec": {"containers": [container("96Mi")]}});
+    let resized = node.admin.merge(&format!("{PODS}/grows/resize"), &change).await.unwrap();
+    assert_eq!(resized.status, 200, "{}", resized.text);
+    has_limit(96 << 20).await;
+    let after = node
+        .until("grows", "the new ones are", |pod| {
+            main_status(pod)["resources"]["limits"]["memory"] == "96Mi"
+        })
+        .await;
+    assert_eq!(main_status(&after)["containerID"], main_status(&before)["containerID"]);
+    assert_eq!(main_status(&after)["allocatedResources"]["memory"], "96Mi");
 }
