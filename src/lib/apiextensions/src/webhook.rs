@@ -313,7 +313,7 @@ mod tests {
             assert!(futures::poll!(ends.as_mut()).is_pending());
             let [_, _, away, lists, _] = flow.bytes();
             assert!(lists == 0 && away >= ROOM, "{lists} {away}");
-            ends.await.expect("it was not called back");
+            ends.await.expect("it was not revoked");
             let room =
                 flow.take_list_grant(class("reader", &flow), ROOM, None).await.expect("room");
             assert_eq!(room.expect("it is taken again").amount(), ROOM);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn room_of_one_webhook_is_called_back_for_another() {
+    async fn room_of_one_webhook_is_revoked_for_another() {
         let flow = Arc::new(Flow::new(&Limits::default()));
         let (webhook, other) = (hung(), ConversionWebhook { number: 7, ..hung() });
         let object = |_| vec![vec![b' '; 1_400_000].into()];

@@ -76,9 +76,9 @@ impl Away {
     }
 
     /// Waits until callers that hold less need the room. Cancel safe.
-    pub async fn called_back(&mut self) {
+    pub async fn revoked(&mut self) {
         match &mut self.held {
-            Some((_, loan)) => loan.called_back().await,
+            Some((_, loan)) => loan.revoked().await,
             None => std::future::pending().await,
         }
     }

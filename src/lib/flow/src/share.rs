@@ -512,7 +512,7 @@ impl Loan {
     }
 
     /// Waits until it is revoked. Cancel safe.
-    pub async fn called_back(&mut self) {
+    pub async fn revoked(&mut self) {
         if !self.is_called_back {
             // The sender is only dropped after sending.
             let _ = (&mut self.call).await;
@@ -529,7 +529,7 @@ impl Loan {
             (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);
         let taken = tokio::select! {
             biased;
-            () = self.called_back() => None,
+            () = self.revoked() => None,
             taken = share.take_back(caller, more, ticket, max_wait) => taken,
         };
         let mut taken = taken.ok_or(Full)?;

@@ -127,7 +127,7 @@ impl Webhook {
         away: &mut Away,
     ) -> Result<Vec<u8>, CallError> {
         let _permit =
-            unless_called_back(away, self.calls.acquire()).await?.map_err(|_| CallFault::Broken)?;
+            unless_revoked(away, self.calls.acquire()).await?.map_err(|_| CallFault::Broken)?;
         let mut request = self
             .client()?
             .post(self.url(&call))
@@ -147,14 +147,14 @@ impl Webhook {
             self.address.certificates.count(&error);
             CallFault::from(&error)
         };
-        let mut response = unless_called_back(away, request.send()).await?.map_err(fault)?;
+        let mut response = unless_revoked(away, request.send()).await?.map_err(fault)?;
         let status = response.status();
         if status != http::StatusCode::OK {
             // The response body is neither returned nor logged.
             return Err(CallFault::Status(status.as_u16()).into());
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = unless_called_back(away, response.chunk()).await?.map_err(fault)? {
+        while let Some(chunk) = unless_revoked(away, response.chunk()).await?.map_err(fault)? {
             if bytes.len() + chunk.len() > call.answer_bytes {
                 return Err(CallFault::TooLong(call.answer_bytes).into());
             }
@@ -186,14 +186,14 @@ impl Webhook {
 ///
 /// # Errors
 /// [`AwayError::Full`].
-pub async fn unless_called_back<T>(
+pub async fn unless_revoked<T>(
     away: &mut Away,
     work: impl Future<Output = T>,
 ) -> Result<T, AwayError> {
     tokio::select! {
         biased;
         done = work => Ok(done),
-        () = away.called_back() => Err(AwayError::Full),
+        () = away.revoked() => Err(AwayError::Full),
     }
 }
 

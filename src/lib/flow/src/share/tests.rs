@@ -198,15 +198,15 @@ async fn loans_are_called_back_from_the_caller_that_holds_most() {
     assert_eq!(share.usage().0, 100);
     let mut newcomer = Box::pin(share.lend(named(5), 15, PATIENCE));
     assert!(newcomer.as_mut().now_or_never().is_none());
-    assert!(fat[0].called_back().now_or_never().is_some(), "the oldest of the one that holds most");
-    assert!(fat[1].called_back().now_or_never().is_none());
-    assert!(thin.iter_mut().all(|thin| thin.called_back().now_or_never().is_none()));
+    assert!(fat[0].revoked().now_or_never().is_some(), "the oldest of the one that holds most");
+    assert!(fat[1].revoked().now_or_never().is_none());
+    assert!(thin.iter_mut().all(|thin| thin.revoked().now_or_never().is_none()));
     let [first, _second] = fat;
     drop(first);
     let newcomer = newcomer.await.expect("it was granted what was returned");
     // Nobody holds more than this one would.
     assert!(share.lend(named(7), 31, PATIENCE).await.is_none());
-    assert!(thin[0].called_back().now_or_never().is_none());
+    assert!(thin[0].revoked().now_or_never().is_none());
     let kept = newcomer.keep();
     drop(thin);
     assert_eq!(share.usage().0, 12 + 19 + kept.amount());
@@ -223,7 +223,7 @@ async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
     let [first, second] = &mut loans;
     let mut grows = Box::pin(first.grow(10, PATIENCE));
     assert!(grows.as_mut().now_or_never().is_none());
-    assert!(second.called_back().now_or_never().is_some());
+    assert!(second.revoked().now_or_never().is_some());
     assert_eq!(second.grow(1, PATIENCE).await, Err(Full));
     drop(grows);
     let [mut first, second] = loans;
@@ -276,7 +276,7 @@ proptest! {
                 }
                 5 if !loans.is_empty() => {
                     let mut loan = loans.swap_remove(amount % loans.len());
-                    if loan.called_back().now_or_never().is_none() {
+                    if loan.revoked().now_or_never().is_none() {
                         grants.push(loan.keep());
                     }
                 }
