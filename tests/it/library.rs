@@ -1,6 +1,8 @@
 //! The library in programs of others: the examples, and a package outside of the workspace, each
 //! as a process with the real kubectl.
 
+mod page;
+
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Kubectl, newest_kubectl, wait_until};
 use rustix::process::{Pid, Signal, kill_process};

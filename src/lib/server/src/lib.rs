@@ -62,8 +62,3 @@ pub use ferrokube_pki as pki;
 pub use ferrokube_registry as registry;
 pub use ferrokube_resource as resource;
 pub use ferrokube_serve as serve;
-
-/// Compiles the code of the page.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/library.md")]
-struct LibraryPage;
