@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a fleet should be.
+/// Desired state of a fleet.
 #[derive(Clone, Debug, Deserialize, Serialize, CustomResource)]
 #[kube(group = "example.com", version = "v1", kind = "Fleet", namespaced, schema = "disabled")]
 struct FleetSpec {

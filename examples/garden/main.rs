@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a plant should be.
+/// Desired state of a plant.
 #[derive(Clone, Debug, Deserialize, Serialize, CustomResource)]
 #[kube(
     group = "garden.example.com",
@@ -37,7 +37,7 @@ struct PlantSpec {
     color: Option<String>,
 }
 
-/// What a plant is.
+/// Observed state of a plant.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlantStatus {
@@ -113,7 +113,7 @@ async fn grow(plant: &Plant, client: &Client) -> Result<Action, kube::Error> {
     Ok(Action::await_change())
 }
 
-/// What the finalizer is for.
+/// Cleanup that the finalizer guards.
 async fn rake(plant: &Plant, client: &Client) -> Result<Action, kube::Error> {
     let namespace = plant.namespace().unwrap_or_default();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);

@@ -6,8 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Checked files and directories.
-const CLEAN: &[&str] =
-    &["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "benches", "docs", "src", "tests"];
+const CLEAN: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "benches",
+    "docs",
+    "examples",
+    "src",
+    "tests",
+];
 
 /// Banned phrases with the words to use instead. Matched as whole words in any case, also across
 /// the lines of a comment.
@@ -35,6 +43,7 @@ const PHRASES: &[(&str, &str)] = &[
 const SHIPPED_PHRASES: &[(&str, &str)] = &[
     ("again and again", "repeatedly"),
     ("all the same", "still, anyway"),
+    ("any more", "no longer"),
     ("anybody", "any client, any user"),
     ("at last", "finally"),
     ("between looks", "interval"),
@@ -48,7 +57,9 @@ const SHIPPED_PHRASES: &[(&str, &str)] = &[
     ("in the words of", "with the messages of"),
     ("kube-apiserver's words", "kube-apiserver's message"),
     ("kubelet's words", "kubelet's message"),
+    ("look at", "read, check"),
     ("looked at", "read, checked"),
+    ("looking at", "reading, checking"),
     ("looks at", "reads, checks"),
     ("nobody", "no caller, no user, or name the party"),
     ("now and then", "occasionally"),
@@ -57,6 +68,7 @@ const SHIPPED_PHRASES: &[(&str, &str)] = &[
     ("short of", "under pressure, low on, out of"),
     ("take part", "participate"),
     ("takes part", "participates"),
+    ("under way", "in flight, running"),
     ("went on", "continued"),
     ("what is there", "existing"),
     ("what there is", "name it"),
@@ -75,6 +87,7 @@ const SHARED_TYPES: &[(&str, &str)] = &[
     ("Map", "of JSON, and of CEL"),
     ("Request", "of HTTP, and with its caller"),
     ("Text", "of JSON, and of CEL"),
+    ("Ticket", "of an example's shows, and of a submitted transaction"),
     ("Value", "of JSON, and of CEL"),
 ];
 

@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 const EVERY: Duration = Duration::from_secs(30);
 /// First and last delay after a failed check.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), EVERY);
-/// Pause before the check that a failed request asks for.
+/// Pause before the check after a failed request.
 const SUSPECTED: Duration = Duration::from_secs(1);
 /// Max bytes of the response to a check.
 const ANSWER_BYTES: usize = 4 << 20;
@@ -55,7 +55,7 @@ pub(crate) async fn run(aggregator: Arc<Aggregator>, client: Local) {
         }
         tokio::select! {
             changed = known.changed() => if changed.is_err() { return },
-            // Aborted, or panicked and begun again.
+            // Aborted, or panicked: the next pass starts it again.
             Some(_) = tasks.join_next() => {}
         }
     }

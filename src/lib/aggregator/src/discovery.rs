@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// Max bytes of a whole document.
 const DOCUMENT_BYTES: usize = 4 << 20;
-/// Interval of looking at OpenAPI documents whose resources do not change: most servers make all
+/// Interval of fetching OpenAPI documents whose resources do not change: most servers make all
 /// of them for the list of hashes.
 const OPENAPI_EVERY: Duration = Duration::from_secs(300);
 /// Resources of one group version; further ones are dropped.

@@ -108,7 +108,7 @@ pub(crate) struct Registration {
     client: Local,
     /// Names that existed at the start and are managed at the start only.
     at_start: BTreeSet<String>,
-    /// Names that were as wanted once: `onstart` is over for them.
+    /// Names that were correct once: `onstart` is over for them.
     synced: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Where services are: Service objects and their endpoints, for servers that serve them.
+//! Addresses of services from Service objects and their endpoints, for servers that serve them.
 //!
 //! Read from the published state whenever a connection is made, so that nothing is kept that could
 //! be outdated. Addresses are what users of the API wrote: those of this machine's loopback
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAX_ADDRESSES: usize = 8;
 /// EndpointSlices of a service that are read; the endpoints controllers fill 100 endpoints a slice.
 const MAX_SLICES: usize = 32;
-/// EndpointSlices of a namespace that are looked through, and bytes of all objects that are read,
+/// EndpointSlices of a namespace that are scanned, and bytes of all objects that are read,
 /// on a worker.
 const FEW_SLICES: usize = 64;
 const FEW_BYTES: usize = 64 * 1024;

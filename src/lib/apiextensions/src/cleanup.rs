@@ -16,7 +16,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps a definition until its objects are gone.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Interval of looking at objects that their own finalizers hold.
+/// Interval of checks of objects that their own finalizers hold.
 const RECHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Whether the definition's objects have to be removed.

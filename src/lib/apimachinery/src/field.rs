@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::json::round_trip_floats;
 pub use crate::quote::quote;
 
-/// Why a field is invalid, in the API's words (`status.details.causes[].reason`).
+/// Why a field is invalid, as in the API (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
     /// A required value is absent (`FieldValueRequired`).

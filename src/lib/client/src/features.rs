@@ -27,13 +27,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 const UNSERVED: Duration = Duration::from_secs(20);
 /// Interval of checks for newly used gates, and delay before a failed report is tried again.
 const LOOK: Duration = Duration::from_secs(10);
-/// Between attempts to reach the API that has not been read yet: until then, central features are off.
+/// Interval of attempts to read the API for the first time: until then, central features are off.
 const UNREAD: Duration = Duration::from_secs(2);
 /// A missing value is reported within this time, at random: nearly all components then find that
 /// another was faster. Much less than the evaluation time of the server.
 const SPREAD: Duration = Duration::from_secs(10);
-/// How much later than few of them most components report: of as many as e to this power, about one
-/// does so at once, and so few are about to when the first report is seen. As multicast feedback is
+/// Skew of the random delays towards the end of [`SPREAD`]: of e to this power components, about one
+/// reports immediately, and few are about to when its report is seen. As multicast feedback is
 /// suppressed (Nonnenmacher and Biersack, 1998).
 const SUPPRESSION: f64 = 10.0;
 

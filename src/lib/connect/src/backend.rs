@@ -12,11 +12,11 @@ use std::pin::Pin;
 use tokio_rustls::TlsConnector;
 
 /// A subresource of a program's own kind that another server answers, as `pods/exec` is answered
-/// by kubelets. Its verbs are [`Verbs::CONNECT`](ferrokube_resource::Verbs::CONNECT), perhaps with
-/// others; with the name `proxy` it has the paths below it, too.
+/// by kubelets. Its verbs include [`Verbs::CONNECT`](ferrokube_resource::Verbs::CONNECT). One
+/// named `proxy` also receives the paths below it.
 pub trait ConnectResource: Send + Sync {
-    /// Says where a request goes. It was authorized, and its options passed admission (CONNECT).
-    /// Requests that no stored object is for should fail.
+    /// Locates the backend of a request that was authorized and whose options passed admission
+    /// (CONNECT). Should fail if the object does not exist.
     fn locate<'a>(&'a self, call: LocateCall<'a>) -> LocateFuture<'a>;
 }
 
@@ -24,7 +24,7 @@ pub trait ConnectResource: Send + Sync {
 pub type LocateFuture<'a> =
     Pin<Box<dyn Future<Output = Result<BackendLocation, Failure>> + Send + 'a>>;
 
-/// A request of which [`ConnectResource`] says where it goes.
+/// A request whose backend [`ConnectResource`] locates.
 #[derive(Clone, Copy)]
 pub struct LocateCall<'a> {
     /// For reads of stored objects.
@@ -39,20 +39,20 @@ pub struct LocateCall<'a> {
     pub query: &'a str,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Clone, Debug)]
 pub struct BackendLocation {
-    /// Gets the request.
+    /// Receives the request.
     pub backend: BackendServer,
     /// Path there, decoded.
     pub path: String,
     /// Query there; empty for none.
     pub query: String,
-    /// Added to the client's headers, of which credentials, ids, and names of users are removed.
+    /// Added to the client's headers, from which credentials, trace ids and user names are removed.
     pub headers: HeaderMap,
 }
 
-/// A server at an address that the program chose: no user of the API must. Cheap to clone.
+/// A server at an address chosen by the program, never by a user of the API. Cheap to clone.
 #[derive(Clone)]
 pub struct BackendServer {
     address: SocketAddr,

@@ -6,7 +6,8 @@
 //! loopback and link-local ones are never connected to, redirects are not followed, and only
 //! kubelets get this server's client certificate, whose user has no other rights.
 //!
-//! A program's own kinds may have such subresources, too: it says where their requests go.
+//! A program's own kinds may have such subresources, too: a [`ConnectResource`] locates their
+//! backends.
 //!
 //! Must never know HTTP routing or authentication. Start reading at [`Connections::connect`].
 
@@ -182,7 +183,7 @@ impl Connections {
         ConnectKind::of(definition, subresource).is_some() || Self::is_own(definition, subresource)
     }
 
-    /// Whether a program must say where requests of the subresource go.
+    /// Whether the subresource needs a [`ConnectResource`] of the program.
     pub fn is_own(definition: &Definition, subresource: &str) -> bool {
         let mut all = definition.versions.iter().flat_map(|version| &version.subresources);
         all.any(|known| known.name == subresource && known.verbs.has(Verbs::CONNECT))
@@ -276,7 +277,7 @@ impl Connections {
         }
     }
 
-    /// `None`: nowhere yet.
+    /// `None`: no destination yet.
     async fn locate(
         &self,
         kind: ConnectKind,

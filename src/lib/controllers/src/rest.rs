@@ -156,8 +156,8 @@ pub(crate) async fn get(
 }
 
 /// Whether an error proves that the object does not exist: a 404 that names the object. Any other
-/// 404 concerns the path: the resource or its version is not served (any more), and the object may
-/// live on in another version.
+/// 404 concerns the path: its version of the resource is not served, and the object may exist in
+/// another version.
 pub(crate) fn is_absent(error: &kube::Error, resource: &ApiResource, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let about_it = |details: &StatusDetails| {

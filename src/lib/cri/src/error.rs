@@ -37,7 +37,7 @@ pub enum CallCode {
     DeadlineExceeded,
     /// No such object.
     NotFound,
-    /// Something of that id or name.
+    /// An object with that id or name exists.
     AlreadyExists,
     /// Forbidden.
     PermissionDenied,
@@ -45,11 +45,11 @@ pub enum CallCode {
     ResourceExhausted,
     /// Wrong state.
     FailedPrecondition,
-    /// Lost against another call.
+    /// Aborted because of a concurrent call.
     Aborted,
     /// Past the end.
     OutOfRange,
-    /// Not offered.
+    /// Not supported.
     Unimplemented,
     /// A defect of the runtime.
     Internal,

@@ -29,9 +29,9 @@ struct HealthCheckResponse {
 /// Reported health of a service; the empty name is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceHealth {
-    /// It says that it serves.
+    /// It is serving.
     Serving,
-    /// Anything else, by its number.
+    /// Any other status, by its number.
     Other(i32),
 }
 
@@ -46,8 +46,8 @@ impl std::fmt::Display for ServiceHealth {
     }
 }
 
-/// Asks the server at `host:port`, without TLS, on a connection of its own. The caller limits its
-/// time by dropping it.
+/// Checks the server at `host:port`, without TLS, over a new connection. The caller bounds the time
+/// by dropping the future.
 ///
 /// # Errors
 /// It did not answer, or does not know the service.

@@ -4,7 +4,7 @@
 //! - A runtime that takes the limit lists [`EXTENSION`] as a key of verbose `Status.info`.
 //! - The kubelet adds the annotation [`EXTENSION`] to `PullImageRequest.image`: a decimal number;
 //!   absent or 0: no limit.
-//! - `PullImage` of an image that is there succeeds at once. Else, while the number of pulls is not
+//! - `PullImage` of a present image succeeds immediately. Else, while the number of pulls is not
 //!   below the limit, the runtime checks again up to three times, 10 s apart, then fails with
 //!   `RESOURCE_EXHAUSTED` and a message that starts with [`TOO_MANY`].
 //!

@@ -31,7 +31,7 @@ impl RuntimeSocket {
     /// A client of `unix:///run/containerd/containerd.sock`; a plain absolute path works, too.
     ///
     /// # Errors
-    /// [`RuntimeEndpointError`]. Whether anything listens shows only at the first call.
+    /// [`RuntimeEndpointError`]. Only the first call shows whether anything listens.
     pub fn new(endpoint: &str) -> Result<Self, RuntimeEndpointError> {
         let wrong = || RuntimeEndpointError(endpoint.to_owned());
         let path = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));

@@ -76,14 +76,14 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
         &faults.open,
         "open to others",
         &format!(
-            "run `chmod -R go= {shown}`; if others can log in here, keys may be known to them: make new ones"
+            "run `chmod -R go= {shown}`; if other users can log in here, replace the keys: they may have been read"
         ),
     );
     let owner = top.uid();
     let advice =
         format!("run `chown -R --reference={shown} {shown}`: commands were run as another user");
     add(&faults.foreign, &format!("not of user {owner}"), &advice);
-    add(&faults.special, "neither file nor directory", "remove it: no server makes such");
+    add(&faults.special, "neither file nor directory", "remove it: servers create only files and directories");
     for error in &faults.unreadable {
         findings.push(Finding::wrong(
             FILES,
@@ -93,10 +93,10 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
     }
     if faults.count >= MAX_ENTRIES {
         let what = format!("{shown} has more than {MAX_ENTRIES} entries; the rest was not checked");
-        findings.push(Finding::doubtful(FILES, what, "remove what no server made"));
+        findings.push(Finding::doubtful(FILES, what, "remove files that no server created"));
     }
     if findings.is_empty() {
-        let what = format!("{} files: types, owners and modes are right", faults.count);
+        let what = format!("{} files: types, owners and modes are correct", faults.count);
         findings.push(Finding::fine(FILES, what));
     }
     findings
@@ -117,7 +117,7 @@ fn look_at(folder: &Path, top: &Metadata, faults: &mut Faults) {
         faults.count += 1;
         let Ok(entry) = entry else { continue };
         let path = entry.path();
-        // Of a link itself: where it leads is not ours.
+        // The link itself, not its target.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         let kind = metadata.file_type();
         if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {

@@ -1,6 +1,6 @@
 //! Read-only checks of a machine and a data directory: faults, and how to fix them.
 //!
-//! Takes whatever it finds: nothing in a directory makes a check wait or fail. Must never know
+//! No content of a directory makes a check block or fail. Must never know
 //! flags, the network or a kind. Start at [`Finding`].
 
 pub mod directory;

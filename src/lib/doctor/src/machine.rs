@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Below this a server refuses writes soon.
+/// Free bytes below which a server soon refuses writes.
 const FULL_BYTES: u64 = 64 << 20;
 /// Free bytes below which merges and logs may not fit.
 const TIGHT_BYTES: u64 = 1 << 30;
@@ -17,9 +17,9 @@ const TIGHT_BYTES: u64 = 1 << 30;
 const FEW_INODES: u64 = 1000;
 /// Descriptors needed for the default number of connections, and for files.
 const DESCRIPTORS: u64 = 8192;
-/// 2026-01-01: clocks that lost their battery are before.
+/// 2026-01-01: a clock whose battery died shows an earlier time.
 const RELEASED: Duration = Duration::from_secs(1_767_225_600);
-/// Files may be this far in the future: other machines' clocks.
+/// Tolerated clock skew of files that another machine wrote.
 const SLACK: Duration = Duration::from_secs(300);
 
 /// Space and inodes of the file system of a directory, or of its first parent that exists.
@@ -47,7 +47,7 @@ pub fn disk(directory: &Path) -> Finding {
     // Some file systems have no inodes to count.
     if stat.f_files > 0 && stat.f_favail < FEW_INODES {
         let what = format!("{} free inodes in {}", stat.f_favail, existing.display());
-        return Finding::wrong(DISK, what, "remove small files of others");
+        return Finding::wrong(DISK, what, "remove small files");
     }
     if free < TIGHT_BYTES {
         return Finding::doubtful(DISK, shown, "make room: at least 1 GiB");

@@ -21,14 +21,14 @@ pub fn journal(directory: &Path) -> Finding {
             let what = format!("{shown} is missing, but there was state in it");
             Finding::wrong(STORE, what, "restore a backup: see docs/backup.md")
         } else {
-            Finding::skipped(STORE, "no state is kept in the directory")
+            Finding::skipped(STORE, "the directory contains no state")
         };
     };
     // Opening a pipe or device could block.
     for entry in entries.filter_map(Result::ok) {
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let what = format!("{} is not a file", entry.path().display());
-            return Finding::wrong(STORE, what, "remove it: no server makes such");
+            return Finding::wrong(STORE, what, "remove it: a journal is a directory of files");
         }
     }
     let io: Arc<dyn Io> = Arc::new(SystemDisk);

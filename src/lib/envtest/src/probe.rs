@@ -23,7 +23,7 @@ pub enum StateLocation {
     Etcd,
 }
 
-/// Why the state has no place. None of it is worth a retry without a change.
+/// Why the location of the state is unknown. Retrying does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// There is no URL.

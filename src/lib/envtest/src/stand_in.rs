@@ -1,4 +1,4 @@
-//! The stand-in for etcd: holds the place of the state of one API server in tests.
+//! The stand-in for etcd in tests: names the directory of the state of one API server.
 //!
 //! It is not an etcd: it has no keys, no watches and no gRPC. It answers health checks like etcd,
 //! and `GET /ferrokube` with the directory for the API server's state. That directory outlives the
@@ -33,7 +33,7 @@ const EXCHANGE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const WHAT_IT_IS_NOT: &str =
-    "ferrokube's stand-in for etcd in tests: it holds the state's place, and has no etcd API\n";
+    "ferrokube's stand-in for etcd in tests: it names a directory for the state, and has no etcd API\n";
 
 /// Why the stand-in cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
-//! Compaction of etcd's history, in kube-apiserver's protocol: of all servers of the cluster one
-//! compacts per interval, to the revision at the start of the interval. An etcd that is full does
-//! not take the key by which they agree: then each of them compacts, which frees space.
+//! Compaction of etcd's history, in kube-apiserver's protocol: one server of the cluster
+//! compacts per interval, to the revision at the start of the interval. A full etcd rejects the key
+//! by which they agree; then every server compacts, which frees space.
 
 use crate::proto::{
     CompactionRequest, Compare, CompareResult, CompareTarget, PutRequest, RangeRequest,

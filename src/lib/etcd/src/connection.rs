@@ -43,7 +43,7 @@ pub struct EtcdConfig {
     pub servers: Vec<String>,
     /// Prefix of all keys, `/registry` by default.
     pub prefix: String,
-    /// Resources that have another place in etcd than in the store: both, as `/<resource>/`.
+    /// Resources with another path in etcd than in the store: both paths, as `/<resource>/`.
     pub places: &'static [(&'static str, &'static str)],
     /// For `https` URLs.
     pub tls: EtcdTls,
@@ -56,7 +56,7 @@ pub struct EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// Checks what needs no connection, for a start that has not opened anything yet.
+    /// The checks that need no connection, for a start that has opened nothing yet.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -84,7 +84,7 @@ pub struct EtcdTls {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A configuration that cannot work.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The list of URLs is empty.
@@ -118,8 +118,8 @@ pub enum ConfigError {
 /// Connections that are made when needed.
 ///
 /// All replies must come from one cluster, whose revisions do not go back: a member of another
-/// cluster or one restored from a backup would take writes on a state that no client has seen. Once
-/// that happened, every call fails, and nothing is acknowledged any more.
+/// cluster or one restored from a backup would take writes on a state that no client has seen.
+/// After such a reply every call fails, and nothing is acknowledged.
 pub(crate) struct EtcdConnection {
     members: Vec<Member>,
     current: AtomicUsize,
@@ -134,7 +134,7 @@ pub(crate) struct EtcdConnection {
 
 struct Member {
     url: String,
-    /// For new connections; calls under way keep theirs.
+    /// For new connections; calls in flight keep theirs.
     channel: RwLock<Channel>,
     /// Whether it has replied as a member of this cluster.
     is_known: AtomicBool,
@@ -328,7 +328,7 @@ impl EtcdConnection {
         }
     }
 
-    /// A transaction. Not sent to a member before it is known to be of this cluster.
+    /// A transaction. Only sent to a member known to belong to this cluster.
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         let (mut index, member) = self.current();
         if !member.is_known.load(Ordering::Acquire) {
@@ -399,7 +399,7 @@ impl EtcdConnection {
         }
     }
 
-    /// Uses another member than that of a watch which ended, unless others do so already.
+    /// Switches away from the member whose watch ended, unless another caller has already.
     pub(crate) fn leave_member(&self, watch: &MemberWatch) {
         self.leave(watch.member);
     }
@@ -490,10 +490,10 @@ fn is_member_at_fault(status: &Status) -> bool {
     matches!(status.code(), Unavailable | DeadlineExceeded | Unknown | Cancelled | Internal)
 }
 
-/// Whether etcd itself says why it refused a call. Other statuses are made here or by a proxy when a
+/// Whether etcd itself rejected a call. Other statuses come from this client or a proxy when a
 /// connection breaks: whatever their code, the call may have been applied.
 pub(crate) fn is_of_etcd(status: &Status) -> bool {
-    // The second: it is too large for the server to read.
+    // The second: the call is too large for the server to read.
     ["etcdserver: ", "grpc: received message larger"]
         .iter()
         .any(|start| status.message().starts_with(start))

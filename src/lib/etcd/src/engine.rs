@@ -131,7 +131,7 @@ impl EtcdShared {
             Code::ResourceExhausted if message.contains("too many requests") => {
                 ProposalOutcome::Unavailable(why)
             }
-            // Nothing is wrong with the transaction.
+            // The transaction itself is valid.
             Code::InvalidArgument if is_of_credentials(message) => {
                 ProposalOutcome::Unavailable(why)
             }
@@ -184,7 +184,7 @@ impl RemoteEngine for Etcd {
     }
 }
 
-/// Whether a call is refused for who called: etcd has the code of a malformed call for that.
+/// Whether a call is refused for its credentials: etcd uses the code of a malformed call for that.
 fn is_of_credentials(message: &str) -> bool {
     ["user name", "user ID or password", "auth store", "authentication"]
         .iter()

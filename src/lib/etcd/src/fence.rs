@@ -1,7 +1,7 @@
 //! Fences, which settle the outcome of a lost call.
 //!
 //! A transaction whose reply is lost may be applied much later, by a member that was paused or cut
-//! off. One whose guards are revisions cannot do harm: applied, or overtaken, it never holds again.
+//! off. One whose guards are revisions is harmless: once applied or overtaken, its guards fail.
 //! One that requires a key to be absent can: sent again, acknowledged, and the object deleted, its
 //! first copy would bring the object back. So every such transaction requires a fence to be absent,
 //! too: a key of this process. After an unknown outcome the fence is written before anything is
@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Fence {
     /// Empty: none was needed yet.
     key: Mutex<Bytes>,
-    /// A call that required it may be on its way.
+    /// A call that required it may be in flight.
     is_needed: AtomicBool,
 }
 

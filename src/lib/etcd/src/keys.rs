@@ -32,7 +32,7 @@ pub struct EtcdKeys {
 /// A key with its value, as stored.
 #[derive(Clone, Debug)]
 pub struct EtcdValue {
-    /// Key as the store names it; `None` for one at a place where nothing of a store is.
+    /// Key as the store names it; `None` for a key that is not of a store.
     pub key: Option<Box<str>>,
     /// Empty if only keys were requested.
     pub value: Bytes,
@@ -65,9 +65,9 @@ pub struct PageStart {
 /// Result of [`EtcdKeys::create`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum CreateOutcome {
-    /// It is there now.
+    /// The key was created.
     Created,
-    /// It was there, with this value.
+    /// The key existed, with this value.
     Present(Bytes),
 }
 
@@ -180,7 +180,7 @@ impl EtcdKeys {
         Ok(PutRequest { key, value, lease })
     }
 
-    /// Writes a value unless the key has one. Keys are the store's.
+    /// Writes a value unless the key has one. Takes keys of the store.
     pub async fn create(
         &self,
         key: &str,

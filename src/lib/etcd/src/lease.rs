@@ -26,7 +26,7 @@ struct SharedLease {
 }
 
 impl Leases {
-    /// A lease that lasts for the TTL at least, and little longer.
+    /// A lease that lasts at least the TTL, and little longer.
     pub(crate) async fn for_ttl(
         &self,
         connection: &EtcdConnection,

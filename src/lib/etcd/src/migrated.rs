@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A note of a migration in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MigrationNote {
-    /// It copies from there.
+    /// Source of the copy.
     Unfinished(String),
-    /// Revisions are this far above etcd's.
+    /// Number added to etcd's revisions.
     Finished(u64),
 }
 
@@ -83,7 +83,7 @@ impl RevisionShift {
         Revision(revision.0.saturating_add(self.base()))
     }
 
-    /// As of etcd. A revision from before the migration is one that etcd never has.
+    /// As in etcd. A revision from before the migration becomes one that etcd never has.
     fn guard(&self, guard: Guard) -> Guard {
         match guard {
             Guard::At(key, revision) => {

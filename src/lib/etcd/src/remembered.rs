@@ -1,6 +1,6 @@
 //! The cluster and its highest revision, in a file: known also after a restart.
 //!
-//! An etcd that is restored from an older backup gives revisions again that clients have seen with
+//! An etcd that is restored from an older backup reuses revisions that clients have seen with
 //! other contents. While a server runs, `connection.rs` notices that. The file lets the next start
 //! notice it, too. It is written once a second, without syncs: after a power cut an older one does
 //! no harm.
@@ -32,7 +32,7 @@ impl Remembered {
         format!("cluster {:x} revision {}\n", self.cluster, self.revision)
     }
 
-    /// Nothing if there is no file, or one of which a power cut left nothing.
+    /// The default if the file is missing, or empty after a power cut.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,

@@ -37,7 +37,7 @@ pub(crate) struct EtcdShared {
     is_marking: AtomicBool,
     /// Whether the feed's progress cannot be determined.
     pub(crate) is_blind: AtomicBool,
-    /// When the feed was asked for its progress, unless it has given something since.
+    /// Time of the last progress request; `None` once the feed has delivered something.
     pub(crate) asked: Mutex<Option<Instant>>,
 }
 
@@ -117,7 +117,7 @@ impl EtcdShared {
         self.is_marking.store(false, Ordering::Release);
     }
 
-    /// Has a marker written, unless one is on its way.
+    /// Requests that a marker is written, unless one is in flight.
     pub(crate) fn start_mark(self: &Arc<Self>) {
         if !self.is_marking.swap(true, Ordering::AcqRel) {
             let shared = Arc::clone(self);
@@ -130,7 +130,7 @@ impl EtcdShared {
         if self.has_progress.load(Ordering::Acquire) {
             let request = WatchRequestUnion::Progress(WatchProgressRequest {});
             if let Some(requests) = &*self.requests.lock() {
-                // Full: enough are on their way.
+                // Full: enough requests are in flight.
                 let _ = requests.try_send(EtcdWatchRequest { request: Some(request) });
             }
         } else {
@@ -147,7 +147,7 @@ pub(crate) fn in_etcd(prefix: &str, places: &[(&str, &str)], rest: &str) -> Stri
     moved.unwrap_or_else(|| format!("{prefix}{rest}"))
 }
 
-/// The opposite. `None` for a key at the store's place, which nothing of this store is at.
+/// The inverse. `None` for a key below the prefix that is not one of this store.
 pub(crate) fn in_store(places: &[(&str, &str)], rest: &str) -> Option<Box<str>> {
     for (store, etcd) in places {
         if let Some(name) = rest.strip_prefix(etcd) {

@@ -71,8 +71,8 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Values at a version with settings; a version alone is compatible with the one before. Settings of unknown gates are kept as
-    /// [`Self::unavailable`], with a warning.
+    /// Values at a version with settings; a version alone is compatible with the one before.
+    /// Settings of unknown gates are kept as [`Self::unavailable`], with a warning.
     ///
     /// # Errors
     /// [`GateSettingError::Locked`], [`GateSettingError::Dependency`].
@@ -83,7 +83,7 @@ impl Gates {
         Self::of_features(&known::ALL, version, settings)
     }
 
-    /// As [`Self::new`], with a table of one's own.
+    /// As [`Self::new`], with a custom table.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -102,7 +102,7 @@ impl Gates {
         Ok((gates, warnings))
     }
 
-    /// As [`Self::new`], with gates of one's own: a component outside of this repository has its
+    /// As [`Self::new`], with custom gates: a component outside of this repository has its
     /// own table.
     ///
     /// # Errors

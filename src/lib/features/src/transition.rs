@@ -17,7 +17,7 @@ pub const WAIT_FOR_USES: &str = "WaitForUses";
 /// Interval of checks whether a feature reported as used while off is still in use.
 pub const RECHECK: Duration = Duration::from_secs(600);
 
-/// Reported values that an object holds at most: two for each version there could be.
+/// Max reported values in an object: two for each possible version.
 pub const MAX_USES: usize = 32;
 
 /// State of a feature in the cluster.
@@ -188,7 +188,7 @@ pub enum TransitionStep {
     Run(String),
     /// Check again after this time, or when something changes.
     Wait(Duration),
-    /// Look whether an object still uses the feature: a write that was accepted before the
+    /// Check whether an object still uses the feature: a write that was accepted before the
     /// transition may have been stored after the tasks.
     Verify {
         /// To be stored if none does.
@@ -243,8 +243,8 @@ impl TransitionRecord {
         }
     }
 
-    /// A value that was reported too late: the feature is off, and a component that was away, or
-    /// has another command line, has it on.
+    /// A value reported too late: the feature is off, but on in a component that was disconnected,
+    /// or whose command line differs.
     pub fn late_use(&self) -> Option<&FeatureUse> {
         let uses = if self.state == FeatureState::Off { self.uses.as_slice() } else { &[] };
         uses.iter().find(|found| found.enabled)
@@ -261,7 +261,7 @@ impl TransitionRecord {
         }
     }
 
-    /// The start of a transition, or of the way back from one.
+    /// The start of a transition, or of its reversal.
     fn turned(&self, view: &TransitionView<'_>) -> Self {
         let last = [WAIT_FOR_USES.to_owned()];
         Self {

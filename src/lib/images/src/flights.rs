@@ -132,7 +132,7 @@ impl Flights {
         .renewed(None, None)
     }
 
-    /// The same without flights, by this gate and access.
+    /// A copy without flights, with this gate and access.
     pub(crate) fn renewed(
         &self,
         gate: Option<Arc<AtomicBool>>,
@@ -144,7 +144,7 @@ impl Flights {
             gate.clone().map(|gate| GatedLimit { gate, while_off })
         };
         let list = match config.limit() {
-            // The limit has no part in it.
+            // Serial regardless of the limit.
             _ if config.is_serial => Some(PullList::new(1, None)),
             Some(limit) => Some(PullList::new(limit as usize, gated())),
             None => None,
@@ -324,7 +324,7 @@ impl RunningFlight {
     async fn record(&self, begun: BegunPull, image_ref: String, own: Option<RegistryAuth>) {
         let Some(access) = self.flights.access.clone() else { return };
         let recorded = in_background(move || access.pulled(begun, &image_ref, own.as_ref())).await;
-        // Until the next start it is known anyway.
+        // In memory it is recorded anyway.
         if let Err(error) = recorded {
             tracing::warn!(image = self.spec.image, %error, "cannot record a pull");
         }

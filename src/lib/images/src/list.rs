@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// Interval at which waiting pulls look at the feature gate, which may lift the limit.
+/// Interval at which waiting pulls check the feature gate, which may lift the limit.
 const GATE: Duration = Duration::from_secs(1);
 
 /// At most `limit` slots exist at a time. Lock order: this lock is taken last and never held while

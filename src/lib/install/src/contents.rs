@@ -17,7 +17,7 @@ pub struct Content {
     pub path: &'static str,
     /// As in this repository, for the prefix `/usr/local`.
     pub text: &'static str,
-    /// The administrator's once it is there.
+    /// Never overwritten: the administrator may have changed it.
     pub is_configuration: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn settings(prefix: &Path) -> PathBuf {
     }
 }
 
-/// With the prefix, and its settings, instead of those that it was written for.
+/// Replaces the prefix and the settings directory that the file was written for.
 pub fn text(content: &Content, prefix: &Path) -> String {
     content
         .text

@@ -1,5 +1,5 @@
 //! Puts the executable on a machine: names of components, systemd units, samples of configuration.
-//! Takes it away again, and goes back to the executable before.
+//! Uninstalls it, and rolls back to the previous executable.
 //!
 //! Must never know what the executable does, and never touches state (`/var/lib/ferrokube`). Start
 //! at [`Installation::install`]; [`contents`] has the installed files.
@@ -44,7 +44,7 @@ pub enum InstallError {
     /// The prefix is relative.
     #[error("--prefix {} is not an absolute path", .0.display())]
     Prefix(PathBuf),
-    /// There is nothing to go back to.
+    /// No previous executable to roll back to.
     #[error("there is no earlier executable in {}", .0.display())]
     NoPrevious(PathBuf),
 }
@@ -96,7 +96,7 @@ impl Installation {
             }
         }
         for directory in ["lib/ferrokube", "share/doc/ferrokube"] {
-            // Left if others have put something there.
+            // Kept if it contains files of others.
             let _ = fs::remove_dir(self.path(directory));
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Installation {
         Some(links.map(|link| (*link).to_owned()).chain(written.map(name)).collect())
     }
 
-    /// Exchanges the executable with the one before the last upgrade, which then is the earlier one.
+    /// Swaps the executable with the one before the last upgrade; a second call swaps them back.
     ///
     /// # Errors
     /// [`InstallError::NoPrevious`], [`InstallError::Io`].
@@ -161,7 +161,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Copies the executable, unless it is there; the one before is kept.
+    /// Copies the executable unless it is unchanged, and keeps the previous one.
     fn put_binary(&self, binary: &Path, target: &Path) -> Result<(), InstallError> {
         self.directory(&self.path("bin"))?;
         if target.exists() {

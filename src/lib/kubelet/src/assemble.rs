@@ -241,7 +241,7 @@ pub(crate) fn container(
     }
 }
 
-/// Has a container see the processes of another one.
+/// Shares the process namespace of another container.
 pub(crate) fn share_processes(config: &mut cri::ContainerConfig, target: String) {
     let linux = config.linux.as_mut().and_then(|linux| linux.security_context.as_mut());
     if let Some(options) = linux.and_then(|context| context.namespace_options.as_mut()) {

@@ -89,7 +89,7 @@ pub(crate) async fn hosts_mount(
         let is_on_host = pod.spec.host_network == Some(true);
         let base =
             if is_on_host { of_node(&fs::read(HOSTS)?) } else { of_pod(&pod, &ips, &cluster) };
-        // The same file: containers that run have it mounted.
+        // Written in place: running containers have the file mounted.
         let mut options = OpenOptions::new();
         options.create(true).write(true).truncate(true);
         let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();

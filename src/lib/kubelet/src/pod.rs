@@ -35,7 +35,7 @@ pub struct NodePod {
     pub(crate) reported: BTreeMap<String, ResourceRequirements>,
 }
 
-/// An ephemeral container, which a user adds to a pod that runs.
+/// An ephemeral container, which a user adds to a running pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EphemeralTarget {
     pub(crate) container: Container,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MOUNT: &str = "/sys/fs/cgroup";
 /// kubelet's group of all pods.
 const PODS: &str = "kubepods";
-/// Time for a group's processes to be gone after their container was removed, and interval of tries.
+/// Attempts to remove a group whose processes are still exiting, and the pause between them.
 const TRIES: u32 = 10;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -40,7 +40,7 @@ impl ProcessLimit {
     /// The limit as this machine enforces it; `None`: unlimited.
     ///
     /// # Errors
-    /// It has no control groups that can be written.
+    /// The machine has no writable control groups.
     pub fn of_machine(max: Option<u64>) -> io::Result<Self> {
         Self::below(Path::new(MOUNT), max)
     }
@@ -105,7 +105,7 @@ impl ProcessLimit {
     }
 }
 
-/// Runtimes without the call say it in their verbose status.
+/// Runtimes without the call report it in their verbose status.
 async fn uses_systemd(runtime: &Runtime) -> Result<bool, CriError> {
     let config = runtime.runtime_config(RuntimeConfigRequest {}).await;
     if let Some(linux) = config.ok().and_then(|config| config.linux) {

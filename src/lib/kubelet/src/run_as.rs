@@ -4,7 +4,7 @@ use crate::pod::NodePod;
 use ferrokube_cri::ImageSummary;
 use k8s_openapi::api::core::v1::Container;
 
-/// Whether the container must not be root, and does not say itself as whom it runs.
+/// Whether the container must not run as root, and specifies no user.
 pub(crate) fn needs_image(pod: &NodePod, container: &Container) -> bool {
     must_not_be_root(pod, container) && user(pod, container).is_none()
 }
@@ -20,8 +20,8 @@ fn user(pod: &NodePod, container: &Container) -> Option<i64> {
     own.or_else(|| pod.spec.security_context.as_ref().and_then(|it| it.run_as_user))
 }
 
-/// Why a container may not run, with kubelet's message; `image`: what the runtime says of its image, if
-/// [`needs_image`].
+/// Why a container may not run, with kubelet's message. `image` is the runtime's description of its
+/// image, if [`needs_image`].
 pub(crate) fn refusal(
     pod: &NodePod,
     container: &Container,

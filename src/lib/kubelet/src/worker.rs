@@ -295,7 +295,7 @@ fn inputs(
         let note = WaitNote { reason: "CrashLoopBackOff".to_owned(), message };
         waiting.entry(name.clone()).or_insert(note);
     }
-    // What was killed for its definition has not ended.
+    // A container killed because its definition changed has not ended.
     let changed = |report: &&ContainerReport| has_changed(pod, report);
     for report in pod.all_containers().filter_map(|it| seen.latest(&it.name)).filter(changed) {
         let reason = "ContainerCreating".to_owned();

@@ -145,8 +145,8 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     )]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
-    /// Converts an object that another server stored in a version which is not served here (any
-    /// more) to the storage version, `apiVersion` included. Leaves unknown objects unchanged.
+    /// Converts an object that another server stored in a version that this server does
+    /// not serve to the storage version, `apiVersion` included. Leaves unknown objects unchanged.
     fn restore_former(&self, _object: &mut Document) {}
 
     /// Converter between versions, in place of `to_storage` and `from_storage`; `None`: these

@@ -78,7 +78,7 @@ pub struct TableRow {
     completion: Option<Completion>,
 }
 
-/// Why an object needs no attention any more: the condition `Completed` of its row.
+/// Why an object no longer needs attention: the condition `Completed` of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// In CamelCase.

@@ -1,11 +1,11 @@
-//! Whether a pod fits on the node, next to those that are there.
+//! Whether a pod fits on the node, alongside those bound to it.
 
 use crate::requests::{Amounts, add, amounts, of_pod};
 use crate::{neighbors, selection};
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
 use std::collections::BTreeMap;
 
-/// The node with the pods that it has, or will have.
+/// The node, with the pods that are bound to it or about to be.
 pub(crate) struct OccupiedNode<'a> {
     node: &'a Node,
     pods: Vec<&'a Pod>,
@@ -32,8 +32,8 @@ impl<'a> OccupiedNode<'a> {
         self.pods.push(pod);
     }
 
-    /// Why a pod does not fit, in kube-scheduler's words and order: those of the first of its
-    /// filters that refuses. Empty: it fits.
+    /// Why a pod does not fit, with kube-scheduler's messages, in its order: those of the first
+    /// filter that rejects the pod. Empty: it fits.
     pub(crate) fn refusals(&self, pod: &Pod) -> Vec<String> {
         let Some(spec) = &pod.spec else { return Vec::new() };
         let is_cordoned = self.node.spec.as_ref().is_some_and(|it| it.unschedulable == Some(true));

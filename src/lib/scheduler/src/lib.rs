@@ -4,7 +4,7 @@
 //! - **Fit** (`fit.rs`) is a pure function of the pod, the node and the pods that it has: taints and
 //!   conditions, selectors and node affinity, host ports, requests, affinity between pods.
 //!   Nothing is preempted, and volumes are not checked: the kubelet reports what is wrong with them.
-//! - **A real scheduler** that holds the lease `kube-system/kube-scheduler` (`rival.rs`) has all
+//! - **A real scheduler** that holds the lease `kube-system/kube-scheduler` (`rival.rs`) binds all
 //!   pods; this one never takes the lease, so that a real one need not wait for it. Should both
 //!   act, the API server accepts the first binding of a pod only.
 //! - **A pass** (`pass.rs`) tries all pods without a node, by priority and age. It runs after each
@@ -106,7 +106,7 @@ where
     let mut outage = Outage::of_watch(&K::plural(&()));
     let watching = async move {
         let events = watcher(api, config).default_backoff();
-        // Nothing reads who wrote a field.
+        // managedFields are never read.
         let events = events.modify(|one| one.meta_mut().managed_fields = None);
         let mut events = std::pin::pin!(reflector::reflector(writer, events));
         while let Some(event) = events.next().await {

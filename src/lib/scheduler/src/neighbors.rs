@@ -4,7 +4,7 @@ use crate::selection::is_met;
 use k8s_openapi::api::core::v1::{Affinity, Node, Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Why a pod cannot be next to those of the node; kube-scheduler's words.
+/// Why a pod cannot run next to those of the node; kube-scheduler's message.
 pub(crate) fn refusal(pod: &Pod, node: &Node, others: &[&Pod]) -> Option<&'static str> {
     let affinity = affinity_terms(pod);
     let anti_affinity = anti_affinity_terms(pod);
@@ -19,7 +19,7 @@ pub(crate) fn refusal(pod: &Pod, node: &Node, others: &[&Pod]) -> Option<&'stati
         node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&term.topology_key))
     };
     let joins = |other: &Pod| affinity.iter().all(|term| selects(term, pod, other));
-    // The first pod of a group that wants to be together has none to join.
+    // The first pod of a group with affinity to itself has none to join.
     let is_met = others.iter().any(|other| joins(other)) || joins(pod);
     if !(affinity.iter().all(has_topology) && is_met) {
         return Some("node(s) didn't match pod affinity rules");

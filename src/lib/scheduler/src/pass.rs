@@ -28,7 +28,7 @@ pub(crate) struct SchedulingPass {
     node: String,
     rival: RivalScheduler,
     is_idle: bool,
-    /// Pods by UID that were bound, but do not show it yet.
+    /// Pods by UID whose binding succeeded, but is not in the watch yet.
     assumed: BTreeSet<String>,
     /// By UID.
     failures: BTreeMap<String, RequestFailures>,
@@ -53,7 +53,7 @@ impl SchedulingPass {
         }
     }
 
-    /// Binds what fits. Returns when to try again even if nothing changes; `None`: not at all.
+    /// Binds the pods that fit. Returns when to retry even without a change; `None`: never.
     pub(crate) async fn run(
         &mut self,
         pods: &[Arc<Pod>],
@@ -92,7 +92,7 @@ impl SchedulingPass {
         let mut waiting: Vec<&Arc<Pod>> = pods.iter().filter(is_due).collect();
         waiting.sort_by_key(|pod| queue_position(pod));
         for pod in waiting {
-            // A pod that does not fit awaits nothing else.
+            // A pod that does not fit has no other await.
             tokio::task::yield_now().await;
             let trace = ReconcileTrace::of(&pod.metadata);
             let attempt =
@@ -123,7 +123,7 @@ impl SchedulingPass {
         pauses.min()
     }
 
-    /// Forgets pods that are gone, or show their node.
+    /// Forgets pods that are gone, or whose binding the watch has delivered.
     fn forget(&mut self, pods: &[Arc<Pod>]) {
         let open: BTreeSet<&str> =
             pods.iter().filter(|pod| node_of(pod).is_empty()).map(|pod| uid(pod)).collect();
@@ -142,7 +142,7 @@ impl SchedulingPass {
     }
 }
 
-/// A pod that gets the node, or a condition that says why not.
+/// An attempt to bind a pod, which gets the node or a condition with the reason.
 struct SchedulingAttempt<'a> {
     client: Client,
     pod: &'a Pod,
@@ -188,7 +188,7 @@ impl SchedulingAttempt<'_> {
             pods.create_subresource("binding", self.name(), &parameters, &binding).await;
         match bound {
             Ok(_) => {}
-            // Gone, or bound by another meanwhile: the watch will say so.
+            // Deleted, or bound by another scheduler: the watch will show it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
             Err(error) => return Err(error),
         }

@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Duration of a lease that does not say it; kube-scheduler's.
+/// Duration of a lease that specifies none; kube-scheduler's default.
 const DURATION: Duration = Duration::from_secs(15);
 
 /// Last state of the lease. Its holder counts as alive for the lease's duration after each

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Whether the labels and the name of the node are what the pod asks for.
+/// Whether the node's labels and name match the pod's node selector and required affinity.
 pub(crate) fn is_selected(spec: &PodSpec, node: &Node) -> bool {
     let none = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&none);
@@ -39,7 +39,7 @@ fn has_term(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name: &s
         && fields.iter().all(of_field)
 }
 
-/// Whether a label with this value, or its absence, is what a requirement asks for.
+/// Whether a label with this value, or its absence, satisfies a requirement.
 pub(crate) fn is_met(operator: &str, values: &[String], value: Option<&str>) -> bool {
     let is_listed = || value.is_some_and(|value| values.iter().any(|one| one == value));
     let number = |text: &str| text.parse::<i64>().ok();
@@ -56,7 +56,7 @@ pub(crate) fn is_met(operator: &str, values: &[String], value: Option<&str>) -> 
 }
 
 /// The first taint that keeps the pod away. Conditions of the node count as the taints that the
-/// node controller would make of them, since there may be none.
+/// node controller would derive from them, since it may not run.
 pub(crate) fn untolerated(spec: &PodSpec, node: &Node) -> Option<Taint> {
     let given = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let all = given.into_iter().chain(from_conditions(node));

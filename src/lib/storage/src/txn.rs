@@ -139,7 +139,7 @@ pub enum CommitError {
     /// Remote engines only: nothing was written.
     #[error("the storage is unavailable: {0}")]
     Unavailable(String),
-    /// Remote engines only: the connection was lost for so long that the outcome is not known.
+    /// Remote engines only: the connection was lost for too long, so the outcome is unknown.
     #[error("whether the write happened is unknown: {0}")]
     Unknown(String),
     /// Remote engines only: the storage refuses the transaction, for example for its size.

@@ -50,7 +50,7 @@ pub struct WebhookCall<'a> {
     pub body: Vec<u8>,
     /// From the start of the request to the end of the answer.
     pub timeout: Duration,
-    /// Whether the webhook learns the timeout, in seconds, from the query.
+    /// Whether the query tells the webhook the timeout, in seconds.
     pub announces_timeout: bool,
     /// Max bytes of the answer.
     pub answer_bytes: usize,
@@ -99,7 +99,7 @@ impl Webhook {
         self.places.try_acquire().ok()
     }
 
-    /// Takes the right to this many concurrent calls away, as running calls do.
+    /// Withdraws the permits of this many concurrent calls, as running calls do.
     pub fn occupy(&self, calls: usize) {
         self.calls.forget_permits(calls);
     }

@@ -1,5 +1,5 @@
-//! Certificates that servers must no longer have, counted as in kube-apiserver: operators find out
-//! which clusters an upgrade of their certificates is due in.
+//! Counts connections refused for obsolete certificates, as kube-apiserver does: operators see in
+//! which clusters certificates must be replaced.
 
 use rustls::{CertificateError, Error};
 use std::error;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 /// Access to webhooks: services, credentials, trust.
 #[derive(Clone, Debug)]
 pub struct WebhookAccess {
-    /// Finds those behind services.
+    /// Resolves webhooks behind services.
     pub services: Arc<dyn ServiceResolver>,
     /// This server's credentials for webhooks.
     pub credentials: Arc<WebhookCredentials>,
-    /// Counts certificates that it refuses.
+    /// Counts refused certificates.
     pub certificates: CertificateFaults,
 }
 

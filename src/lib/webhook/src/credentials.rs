@@ -1,5 +1,5 @@
-//! Credentials by which webhooks recognize this server: the users of a kubeconfig, which are named
-//! after the hosts and services of webhooks.
+//! Credentials of this server at webhooks: the users of a kubeconfig, which are named after the
+//! hosts and services of webhooks.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -48,7 +48,7 @@ impl From<&reqwest::Error> for CallFault {
         let (mut causes, mut cause) = (Vec::new(), std::error::Error::source(error));
         while let Some(inner) = cause {
             if let Some(service) = inner.downcast_ref::<ServiceError>() {
-                // A service is what the configuration names.
+                // The writer of the configuration knows the service.
                 fault = Self::Service(service.to_string());
             }
             causes.push(inner.to_string());

@@ -13,8 +13,8 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Sets the process's cryptography unless the program has: clients without a configuration of their
-/// own need it, and a program that uses the library need not know that.
+/// Installs the process's crypto provider unless the program has: clients without a TLS
+/// configuration need one, and a program that uses the library need not know that.
 pub(crate) fn ensure_provider() {
     let _ = ring::default_provider().install_default();
 }
@@ -96,7 +96,7 @@ impl ServerCertVerifier for BundleVerifier {
         );
         match by_chain {
             Err(error) if is_about_others(&error) && self.certificates.contains(end_entity) => {
-                // Its time was verified before, and its purpose before the search for an issuer.
+                // Validity period and purpose are verified before the issuer is searched for.
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -130,7 +130,7 @@ impl ServerCertVerifier for BundleVerifier {
 /// Whether the only fault is that the server's certificate may sign others, or has no issuer.
 fn is_about_others(error: &Error) -> bool {
     match error {
-        // The latter of another issuer with the name of a certificate in the bundle.
+        // The latter if another issuer has the name of a certificate in the bundle.
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => true,

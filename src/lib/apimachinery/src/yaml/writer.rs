@@ -14,7 +14,7 @@ const INDENTATION: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Out {
     bytes: Vec<u8>,
-    /// Bytes that are not here any more.
+    /// Bytes written and no longer buffered.
     sent: usize,
     indented: usize,
 }

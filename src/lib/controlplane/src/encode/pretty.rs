@@ -21,8 +21,8 @@ pub(crate) struct Indenter {
     indented: usize,
 }
 
-/// Free allowance of indentation. Beyond this and four times the input, lines are not broken any
-/// more: deeply nested values would grow several hundred times.
+/// Free allowance of indentation. Beyond this and four times the input, lines are no longer
+/// broken: deeply nested values would grow several hundred times.
 const INDENTATION: usize = 1 << 20;
 
 impl Indenter {

@@ -55,7 +55,7 @@ pub(super) struct DemandFigures {
     pub(super) average: f64,
     pub(super) deviation: f64,
     pub(super) high_watermark: f64,
-    /// Follows rises at once, and decays with a half-life of five minutes.
+    /// Follows rises immediately, and decays with a half-life of five minutes.
     pub(super) smoothed: f64,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct DemandFigures {
 const SMOOTHING: f64 = 0.977;
 
 impl Demand {
-    /// The demand stayed as it was for so long.
+    /// Adds a time span in which the demand was constant.
     pub(super) fn passed(&mut self, seconds: f64) {
         self.seconds += seconds;
         self.moments[0] += self.current * seconds;

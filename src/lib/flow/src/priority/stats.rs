@@ -104,7 +104,7 @@ impl FlowStats {
         self.work.observe(&WORK_BOUNDS, seats);
     }
 
-    /// A request has joined a queue, which is now so long.
+    /// A request has joined a queue, which now has this length.
     pub(crate) fn enqueued(&self, length: usize) {
         self.lengths.observe(&LENGTH_BOUNDS, length);
     }

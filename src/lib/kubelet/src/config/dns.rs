@@ -5,10 +5,10 @@ use std::path::PathBuf;
 /// The machine's file, which runtimes give to a pod that has no other.
 pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Where pods of the cluster resolve names.
+/// DNS settings of pods that use the cluster's DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterDns {
-    /// Name servers of the cluster; none: pods have those of the node.
+    /// Name servers of the cluster; empty: pods use those of the node.
     pub(crate) servers: Vec<String>,
     /// Domain of Services, such as `cluster.local`.
     pub(crate) domain: String,

@@ -1,5 +1,5 @@
-//! Settings of eviction: thresholds that act at once, thresholds with a grace period, and what is
-//! reclaimed above them.
+//! Settings of eviction: hard thresholds, soft ones with a grace period, and the amounts to reclaim
+//! beyond them.
 
 use super::duration;
 use crate::eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};
@@ -12,24 +12,24 @@ type BySignal = BTreeMap<String, String>;
 /// As in a file; `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionSettings {
-    /// Amounts by signal, below which pods are evicted at once.
+    /// Amounts by signal, below which pods are evicted immediately.
     pub hard: Option<BySignal>,
     /// Amounts by signal, below which pods are evicted after a grace period.
     pub soft: Option<BySignal>,
     /// Grace periods of the soft ones by signal: durations.
     pub soft_grace: Option<BySignal>,
-    /// Amounts by signal that must be left above a missed threshold.
+    /// Amounts by signal to reclaim beyond a crossed threshold.
     pub reclaim: Option<BySignal>,
-    /// Seconds that a pod gets at most which a soft threshold evicts.
+    /// Max grace period, in seconds, of a pod evicted by a soft threshold.
     pub max_pod_grace: Option<i64>,
-    /// Whether hard thresholds that are not set have kubelet's defaults, also if others are set.
+    /// Whether unset hard thresholds have kubelet's defaults even if others are set.
     pub merges_defaults: Option<bool>,
     /// How long a condition lasts after its cause.
     pub pressure_transition: Option<Duration>,
 }
 
 impl EvictionSettings {
-    /// Sets a field whose type was checked; whether it is one of these.
+    /// Sets a field whose type was checked. Returns whether the field is one of these.
     pub(super) fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         match name {
             "evictionHard" => self.hard = texts(name, value)?,
@@ -47,7 +47,7 @@ impl EvictionSettings {
         Ok(true)
     }
 
-    /// These settings, and where they are unset those of `below`.
+    /// These settings, with unset ones taken from `below`.
     pub(super) fn over(self, below: Self) -> Self {
         Self {
             hard: self.hard.or(below.hard),
@@ -60,8 +60,8 @@ impl EvictionSettings {
         }
     }
 
-    /// Checks and adds defaults: those of kubelet stand only as long as nothing hard is set, unless
-    /// they are to be merged.
+    /// Checks and adds defaults: kubelet's, which apply only if no hard threshold is set, unless
+    /// they are merged.
     pub(super) fn finish(&self, mut wrong: impl FnMut(String)) -> EvictionPolicy {
         let mut thresholds = Vec::new();
         let given = self.hard.iter().flatten();

@@ -336,7 +336,7 @@ impl KubeletSettings {
         Ok(())
     }
 
-    /// These settings, and where they are unset those of `below`: flags over a file.
+    /// These settings, with unset ones taken from `below`: flags over a file.
     pub fn over(self, below: Self) -> Self {
         // Of the two names, a flag's replaces both of the file.
         let has_limit =

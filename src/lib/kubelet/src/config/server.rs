@@ -47,7 +47,7 @@ pub struct ServerSettings {
 pub struct ServerConfig {
     /// To listen on; port 0: any free one.
     pub address: SocketAddr,
-    /// Chain and key of the serving certificate; `None`: a self-made one.
+    /// Chain and key of the serving certificate; `None`: a self-signed one.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether, without such files, a certificate is requested from the API server.
     pub requests_certificate: bool,
@@ -64,7 +64,7 @@ pub struct ServerConfig {
 }
 
 impl ServerSettings {
-    /// Sets a field whose type was checked; whether it is one of these.
+    /// Sets a field whose type was checked. Returns whether the field is one of these.
     pub(super) fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let text = || value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let number = || value.as_i64().filter(|number| *number != 0);
@@ -108,7 +108,7 @@ impl ServerSettings {
         })
     }
 
-    /// These settings, and where they are unset those of `below`.
+    /// These settings, with unset ones taken from `below`.
     pub(super) fn over(self, below: Self) -> Self {
         Self {
             is_on: self.is_on.or(below.is_on),

@@ -1,5 +1,5 @@
-//! Limits of a pod's own on the room that it takes: `sizeLimit` of its emptyDirs, and
-//! `limits.ephemeral-storage` of its containers. Who exceeds one is evicted, however much is left.
+//! A pod's own limits on disk usage: `sizeLimit` of its emptyDirs, and `limits.ephemeral-storage`
+//! of its containers. A pod that exceeds one is evicted, however much space is left.
 
 use super::sizes::size;
 use super::{RoomKeeper, disk_volumes};
@@ -123,7 +123,7 @@ struct TakenRoom {
 }
 
 impl RoomKeeper<'_> {
-    /// Evicts pods that take more than they may.
+    /// Evicts pods that exceed a limit.
     pub(super) async fn evict_over_limits(&mut self) {
         let mut limited: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
         limited.retain(is_limited);
@@ -131,7 +131,7 @@ impl RoomKeeper<'_> {
         self.counts.by_pod.retain(|uid, _| is_there(uid));
         let due = limited.iter().filter(|pod| self.counts.is_due(&pod.uid));
         let due: Vec<NodePod> = due.cloned().collect();
-        // Without an answer of the runtime logs and volumes still count.
+        // If the runtime does not respond, logs and volumes still count.
         let mut layers = if due.iter().any(has_limited_container) {
             self.usage.consumption(false).await.unwrap_or_default()
         } else {

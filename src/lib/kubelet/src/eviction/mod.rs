@@ -53,7 +53,7 @@ pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
         collection: images,
         image_root: None,
         collected: None,
-        missed: BTreeMap::new(),
+        crossed: BTreeMap::new(),
         since: vec![None; node.thresholds.thresholds.len()],
         counts: RoomCounts::default(),
     };
@@ -74,8 +74,8 @@ struct RoomKeeper<'a> {
     /// When images were last scanned.
     collected: Option<Instant>,
     /// When a threshold of each signal was last crossed.
-    missed: BTreeMap<EvictionSignal, Instant>,
-    /// Since when each threshold, in the order of the policy, is missed without a break.
+    crossed: BTreeMap<EvictionSignal, Instant>,
+    /// Since when each threshold, in the order of the policy, has been crossed without interruption.
     since: Vec<Option<Instant>>,
     /// Pods with limits of their own.
     counts: RoomCounts,
@@ -94,7 +94,7 @@ impl RoomKeeper<'_> {
             }
             figures = self.figures().await;
         }
-        let Some((threshold, _)) = self.first_missed(&figures) else { return };
+        let Some((threshold, _)) = self.first_crossed(&figures) else { return };
         if threshold.signal.is_of_disk() {
             // An unresponsive runtime must not prevent evictions.
             if let Err(error) = self.free(u64::MAX).await {
@@ -102,7 +102,7 @@ impl RoomKeeper<'_> {
             }
             figures = self.figures().await;
         }
-        if let Some((threshold, figure)) = self.first_missed(&figures) {
+        if let Some((threshold, figure)) = self.first_crossed(&figures) {
             self.evict(threshold, figure).await;
         }
     }
@@ -130,33 +130,33 @@ impl RoomKeeper<'_> {
         self.image_root = path.filter(|path| !path.is_empty()).map(PathBuf::from);
     }
 
-    fn first_missed(&self, figures: &NodeFigures) -> Option<(EvictionThreshold, ResourceFigure)> {
+    fn first_crossed(&self, figures: &NodeFigures) -> Option<(EvictionThreshold, ResourceFigure)> {
         let is_due = |threshold: &EvictionThreshold, since: &Option<Instant>| {
             since.is_some_and(|since| since.elapsed() >= threshold.grace.unwrap_or_default())
         };
         let all = self.node.thresholds.thresholds.iter().zip(&self.since);
-        let missed = all
+        let crossed = all
             .filter(|(threshold, since)| is_due(threshold, since))
-            .filter_map(|(threshold, _)| Some((*threshold, threshold.missed(figures, true)?)));
+            .filter_map(|(threshold, _)| Some((*threshold, threshold.crossed(figures, true)?)));
         // A hard threshold before one with a grace period.
-        missed.min_by_key(|(threshold, _)| (threshold.signal, threshold.grace.is_some()))
+        crossed.min_by_key(|(threshold, _)| (threshold.signal, threshold.grace.is_some()))
     }
 
     /// Sets the conditions for thresholds crossed now or within the transition period.
     fn show(&mut self, figures: &NodeFigures) {
         let now = Instant::now();
         for (threshold, since) in self.node.thresholds.thresholds.iter().zip(&mut self.since) {
-            // A minimum is reclaimed once the threshold was missed throughout its grace period.
+            // A minimum is reclaimed once the threshold was crossed throughout its grace period.
             let grace = threshold.grace.unwrap_or_default();
             let was_met = since.is_some_and(|since| since.elapsed() >= grace);
-            let is_missed = threshold.missed(figures, was_met).is_some();
-            *since = is_missed.then(|| since.unwrap_or(now));
-            if is_missed {
-                self.missed.insert(threshold.signal, now);
+            let is_crossed = threshold.crossed(figures, was_met).is_some();
+            *since = is_crossed.then(|| since.unwrap_or(now));
+            if is_crossed {
+                self.crossed.insert(threshold.signal, now);
             }
         }
-        self.missed.retain(|_, at| at.elapsed() < self.node.thresholds.transition);
-        let is_short = |is_it: fn(&EvictionSignal) -> bool| self.missed.keys().any(is_it);
+        self.crossed.retain(|_, at| at.elapsed() < self.node.thresholds.transition);
+        let is_short = |is_it: fn(&EvictionSignal) -> bool| self.crossed.keys().any(is_it);
         let pressure = NodePressure {
             memory: is_short(|signal| *signal == EvictionSignal::Memory),
             disk: is_short(|signal| signal.is_of_disk()),

@@ -1,19 +1,19 @@
-//! Room that a directory takes on the disk, whatever the pod that owns it makes in it meanwhile.
+//! Disk usage of a directory that the pod may change concurrently, and hostilely.
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::path::Arg;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Nested directories, each of which is open meanwhile.
+/// Max nesting of directories, each of which is kept open.
 const MAX_DEPTH: usize = 128;
 
 /// Bytes below a directory; 0 if it is missing. Links are not followed. `u64::MAX` if it cannot be
-/// counted: directories are nested deeper than [`MAX_DEPTH`], or `may_continue`, which is called for
-/// each file, has returned false.
+/// counted: directories are nested deeper than [`MAX_DEPTH`], or `may_continue`, called for each
+/// file, has returned false.
 pub(super) fn size(folder: &Path, may_continue: &mut dyn FnMut() -> bool) -> u64 {
     let mut bytes: u64 = 0;
-    // Relative to its parent each has a short path, which no rename or link leads elsewhere.
+    // Each is opened relative to its parent, so that no rename or link can redirect the walk.
     let mut opened: Vec<Dir> = open(CWD, folder).into_iter().collect();
     while let Some(directory) = opened.last_mut() {
         let Some(Ok(entry)) = directory.read() else {

@@ -11,7 +11,7 @@ pub struct EvictionPolicy {
     pub thresholds: Vec<EvictionThreshold>,
     /// How long a pressure condition outlasts its cause.
     pub transition: Duration,
-    /// Longest time that a pod gets to end when a threshold with a grace period evicts it.
+    /// Max grace period of a pod evicted by a soft threshold.
     pub max_pod_grace: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct EvictionThreshold {
     /// The monitored signal.
     pub(crate) signal: EvictionSignal,
     least: LeastAmount,
-    /// How long it is missed before pods are evicted; `None`: a hard one, which evicts at once.
+    /// How long it is crossed before pods are evicted; `None`: evicts immediately (hard).
     pub(crate) grace: Option<Duration>,
     /// Amount above it from which the signal recovers.
     reclaim: Option<LeastAmount>,
@@ -164,7 +164,7 @@ impl EvictionThreshold {
         Self { grace: Some(grace), ..self }
     }
 
-    /// Once missed, it is until this much more is left.
+    /// Once crossed, it stays so until this much more is available.
     pub(crate) fn with_reclaim(self, amount: &str) -> Result<Self, String> {
         Ok(Self { reclaim: LeastAmount::parse(amount)?, ..self })
     }
@@ -174,11 +174,11 @@ impl EvictionThreshold {
         self.least.of(capacity)
     }
 
-    /// The resource, if its availability is below the threshold, or if `was_missed` below the
+    /// The resource, if its availability is below the threshold, or if `was_crossed` below the
     /// threshold plus the amount to reclaim.
-    pub(crate) fn missed(&self, figures: &NodeFigures, was_missed: bool) -> Option<ResourceFigure> {
+    pub(crate) fn crossed(&self, figures: &NodeFigures, was_crossed: bool) -> Option<ResourceFigure> {
         let figure = self.signal.figure(figures)?;
-        let more = self.reclaim.filter(|_| was_missed).map_or(0, |it| it.of(figure.capacity));
+        let more = self.reclaim.filter(|_| was_crossed).map_or(0, |it| it.of(figure.capacity));
         let least = self.least(figure.capacity).saturating_add(more);
         (figure.available < least).then_some(figure)
     }
@@ -236,22 +236,22 @@ mod tests {
     fn a_figure_that_is_unknown_is_enough() {
         let [memory, ..] = EvictionThreshold::defaults()[..] else { panic!("the first") };
         let mut figures = NodeFigures::default();
-        assert_eq!(memory.missed(&figures, false), None);
+        assert_eq!(memory.crossed(&figures, false), None);
         let low = ResourceFigure { capacity: 1 << 30, available: (100 << 20) - 1 };
         figures.memory = Some(low);
-        assert_eq!(memory.missed(&figures, false), Some(low));
+        assert_eq!(memory.crossed(&figures, false), Some(low));
         assert_eq!(
             memory.message(low),
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 102399Ki. "
         );
         let enough = ResourceFigure { available: 100 << 20, ..low };
         figures.memory = Some(enough);
-        assert_eq!(memory.missed(&figures, false), None);
-        assert_eq!(memory.missed(&figures, true), None);
+        assert_eq!(memory.crossed(&figures, false), None);
+        assert_eq!(memory.crossed(&figures, true), None);
         let reclaiming = memory.with_reclaim("1Mi").unwrap();
-        assert_eq!(reclaiming.missed(&figures, false), None);
-        assert_eq!(reclaiming.missed(&figures, true), Some(enough));
+        assert_eq!(reclaiming.crossed(&figures, false), None);
+        assert_eq!(reclaiming.crossed(&figures, true), Some(enough));
         figures.memory = Some(ResourceFigure { available: 101 << 20, ..low });
-        assert_eq!(reclaiming.missed(&figures, true), None);
+        assert_eq!(reclaiming.crossed(&figures, true), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Credential provider plug-ins: executables of the node that have credentials for the images of some
-//! registries, as kubelet runs them.
+//! Credential provider plug-ins: executables of the node that return credentials for images of some
+//! registries.
 //!
 //! A plug-in reads a `CredentialProviderRequest` on its standard input, and writes a
-//! `CredentialProviderResponse`. It runs at most once at a time, for a minute; what it says is
-//! remembered as long as it says itself.
+//! `CredentialProviderResponse`. It runs at most once at a time, for a minute; its response is
+//! cached for the duration in it.
 
 use super::keyring::{Keyring, is_for, repository};
 use crate::background::in_background;
@@ -33,9 +33,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 /// Bytes of a response.
 const MAX_RESPONSE: u64 = 1 << 20;
-/// Bytes of what a plug-in says on its standard error.
+/// Max bytes read of a plug-in's standard error.
 const MAX_ERROR: u64 = 1024;
-/// Responses of a plug-in that are remembered.
+/// Max cached responses of a plug-in.
 const MAX_CACHED: usize = 1000;
 
 /// A configuration of plug-ins that cannot be used.
@@ -176,7 +176,7 @@ impl CredentialProviders {
         Ok(Self(providers))
     }
 
-    /// Adds what the plug-ins have for an image. One that fails is logged: others may have more.
+    /// Adds the plug-ins' credentials for an image. Failures are logged; other plug-ins may succeed.
     pub(super) async fn add(&self, keyring: &mut Keyring, image: &str) {
         let repository = repository(image);
         for provider in &self.0 {
@@ -239,7 +239,7 @@ impl CredentialProvider {
         repository: &str,
     ) -> Result<BTreeMap<String, ProvidedAuth>, String> {
         let registry = repository.split('/').next().unwrap_or_default();
-        // Others of the same registry wait, and then need not ask again. Never closed.
+        // Requests for the same registry wait, and then find the cached response. Never closed.
         let _turn = self.turn.acquire().await;
         if let Some(auths) = self.cached(&[repository, registry, ""]) {
             return Ok(auths);
@@ -284,7 +284,7 @@ impl CredentialProvider {
     }
 }
 
-/// Runs a plug-in. Its output is secret: errors do not have it.
+/// Runs a plug-in. Its output is secret, so errors omit it.
 fn run(
     config: &ProviderConfig,
     executable: &Path,

@@ -25,8 +25,8 @@ pub(crate) fn limit(source: &EmptyDirVolumeSource) -> Option<u64> {
     u64::try_from(limit).ok().filter(|bytes| *bytes > 0)
 }
 
-/// Size of the tmpfs, as kubelet's: the least of the node's memory, the limits of the pod's containers
-/// and the volume's own.
+/// Size of the tmpfs, as in kubelet: the least of the node's memory, the limits of the pod's
+/// containers and the volume's own.
 pub(super) fn bytes(pod: &NodePod, source: &EmptyDirVolumeSource, node: u64) -> u64 {
     let limits = pod.spec.containers.iter().filter_map(|container| {
         let limits = container.resources.as_ref()?.limits.as_ref()?;
@@ -36,7 +36,7 @@ pub(super) fn bytes(pod: &NodePod, source: &EmptyDirVolumeSource, node: u64) -> 
     [pod, limit(source)].into_iter().flatten().fold(node, u64::min)
 }
 
-/// Mounts one on a directory, unless there is one: that of a previous kubelet stays.
+/// Mounts a tmpfs on a directory, unless a previous kubelet has.
 pub(super) fn mount(directory: &Path, bytes: u64) -> io::Result<()> {
     if is_mounted(directory)? {
         return Ok(());
@@ -53,7 +53,7 @@ fn is_mounted(directory: &Path) -> io::Result<bool> {
     Ok(device(directory)? != device(parent)?)
 }
 
-/// Unmounts those of a pod, with what is in them.
+/// Unmounts a pod's tmpfs volumes, which discards their contents.
 pub(super) fn unmount_all(pod: &Path) -> io::Result<()> {
     let volumes = match fs::read_dir(pod.join(EMPTY_DIRS)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

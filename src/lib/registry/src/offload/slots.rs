@@ -28,7 +28,7 @@ const REMEMBERED_LONG: Duration = Duration::from_secs(10);
 const MAX_LONG: usize = 1024;
 /// A computation gives way to callers whose longest one took at most this part of it.
 const SHORTER: u64 = 4;
-/// Number of callers from which on idle ones are looked through, see [`SlotState::forget`].
+/// Number of callers from which on idle ones are scanned, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
 
 /// Scheduler of the slots. An idle caller (without running or waiting computations) keeps its debt

@@ -48,7 +48,7 @@ struct Engines {
 /// Compiles an expression.
 ///
 /// # Errors
-/// A message in RE2's words: the text is invalid or too large.
+/// RE2's message: the text is invalid or too large.
 pub fn compile(text: &str) -> Result<Expression, String> {
     compile_within(text, &mut ROOM.clone())
 }
@@ -57,7 +57,7 @@ pub fn compile(text: &str) -> Result<Expression, String> {
 /// little, `(a{99}){10}` is short.
 ///
 /// # Errors
-/// A message in RE2's words: the text is invalid or too large.
+/// RE2's message: the text is invalid or too large.
 pub fn compile_within(text: &str, room: &mut usize) -> Result<Expression, String> {
     const NO_ROOM: &str = "the patterns of the schema are too large together";
     let mut charge = |bytes: usize| -> Result<(), String> {

@@ -137,8 +137,8 @@ impl JournalLayout {
         let _ = self.on_damage.set(wake);
     }
 
-    /// Reports that one of `segments` differs from what was written. Returns false if not all of
-    /// them are in use any more: then nothing may be wrong.
+    /// Reports that one of `segments` differs from what was written. Returns false if
+    /// one of them is no longer in use: then nothing may be wrong.
     pub(crate) fn damaged(
         &self,
         segments: &[Arc<Segment>],

@@ -25,7 +25,7 @@
 //!   write, such as 404 or a no-op: what it was computed on may be outdated ([`Store::confirm`]).
 //! - **Values have the form of their other writers.** A [`ValueCodec`] writes them so, and derives
 //!   this store's form and the sidecar when it reads them. Own writes find both in a table of
-//!   proposals under way, which saves parsing them.
+//!   proposals in flight, which saves parsing them.
 //! - **A lost history is never papered over.** After a gap the feed gives the whole state; cursors
 //!   from before it get [`WatchError::Compacted`](crate::WatchError::Compacted).
 //!
@@ -65,7 +65,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use unserved::UnservedResources;
 
-/// Proposals under way; beyond that [`crate::Rejected::Busy`].
+/// Proposals in flight; beyond that [`crate::Rejected::Busy`].
 const MAX_PROPOSALS: u32 = 4096;
 /// Callers that wait for the next probe.
 const MAX_PROBED: usize = 4096;
@@ -84,8 +84,8 @@ pub trait RemoteEngine: Send + Sync + 'static {
     /// guard on its key. Bounded in time, cancel safe in that a cancelled call counts as unknown.
     fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome>;
 
-    /// Makes sure that no call of unknown outcome which required a key to be absent is applied any
-    /// more. Returns a revision at which those are visible that were. Bounded in time.
+    /// Fences off calls of unknown outcome that required a key to be absent. Returns a revision at
+    /// which those that were applied are visible. Bounded in time.
     fn settle(&self) -> BoxFuture<'_, Result<Revision, String>>;
 
     /// A revision at which every write is visible that was acknowledged, to anyone, before the
@@ -123,7 +123,7 @@ pub enum FeedItem {
     },
     /// The connection is lost, for this reason. The feed keeps trying.
     Lost(String),
-    /// The engine cannot be followed any more: the process must exit.
+    /// The engine can no longer be followed: the process must exit.
     Failed(String),
 }
 
@@ -266,12 +266,12 @@ impl Remote {
         self.reach.trouble()
     }
 
-    /// Ends the tasks. Without waiting: proposals under way complete.
+    /// Ends the tasks. Without waiting: proposals in flight complete.
     pub(crate) fn stop(&self) {
         self.tasks.lock().drain(..).for_each(|task| task.abort());
     }
 
-    /// Waits for proposals under way, then stops.
+    /// Waits for proposals in flight, then stops.
     pub(crate) async fn close(&self) {
         let _ = self.permits.acquire_many(MAX_PROPOSALS).await;
         self.stop();

@@ -28,7 +28,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a conflict waits for what it met.
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Own writes under way, by key.
+/// Own writes in flight, by key.
 #[derive(Default)]
 pub(super) struct OwnWrites {
     next: u64,
@@ -87,7 +87,7 @@ impl OwnWrites {
     }
 }
 
-/// A transaction under way.
+/// A transaction in flight.
 struct OpenProposal {
     txn: Txn,
     /// The same with its values in the form for the engine's other writers.

@@ -33,7 +33,7 @@ pub(super) struct Capacity {
 }
 
 impl Utilization {
-    /// The totals stayed as they were for so long.
+    /// Adds a time span in which the totals were constant.
     pub(super) fn passed(&mut self, nanoseconds: u64, totals: &Totals, capacity: Capacity) {
         let Capacity { limit, nominal, discipline } = capacity;
         let room = match discipline {
