@@ -1,4 +1,4 @@
-//! `ControllerManager::builder()`: which controllers run, and as whom.
+//! `ControllerManager::builder()`: which controllers run, and their identities.
 
 use crate::manager::{self, ManagerConfig, ManagerError, OwnController};
 use crate::resource_quota::CountedAs;

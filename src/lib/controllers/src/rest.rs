@@ -105,7 +105,7 @@ pub(crate) async fn send(
 }
 
 /// Parses JSON as deep as the API server accepts and shows it; serde_json's own limit is 128, below
-/// which managedFields or a custom object can be nested by anyone who may write one.
+/// which managedFields or a custom object can be nested by any writer.
 fn parse(text: &str) -> Result<Value, serde_json::Error> {
     if depth(text) > MAX_DEPTH {
         return Err(de::Error::custom(format!("nested deeper than {MAX_DEPTH} levels")));

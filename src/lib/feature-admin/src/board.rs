@@ -20,7 +20,7 @@ const MAX_NAME: usize = 253;
 /// A parsed request below `/ui/features/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoardRequest {
-    /// The style sheet; everyone who reached the path may read it.
+    /// The style sheet; readable by every caller of the path.
     Style,
     /// The features of a namespace; needs the right to list them.
     Namespace(String),

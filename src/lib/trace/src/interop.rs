@@ -2,7 +2,7 @@
 //! of W3C baggage, and the annotation of KEP-5915.
 //!
 //! Off by default (gate `LogTrackingInterop`): client libraries forward baggage anywhere, and
-//! anyone who may write the object may write the annotation.
+//! any user who may write the object may write the annotation.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;

@@ -163,7 +163,7 @@ pub struct AuditEvent<'a> {
     pub verb: &'a str,
     /// The authenticated user, before impersonation.
     pub user: &'a UserInfo,
-    /// Whom the request acts as, if not as `user`.
+    /// Impersonated user; `None`: `user` itself.
     pub impersonated: Option<&'a UserInfo>,
     /// The constrained impersonation verb that allowed it; empty for the legacy verb and without
     /// impersonation.

@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
     }
 
-    /// Each of those who waited would make and keep a document of its own.
+    /// Without it, each waiting request would make and keep a document of its own.
     #[tokio::test]
     async fn fault_34_no_document_is_made_of_definitions_that_were_replaced_meanwhile() {
         let openapi = openapi();

@@ -158,7 +158,7 @@ pub enum ProposalOutcome {
     Invalid(String),
 }
 
-/// The form of values for those who share them.
+/// The form of values for other programs that read them.
 pub trait ValueCodec: Send + Sync + 'static {
     /// The resource's prefix of a key, with both slashes; `None` for keys that are not objects.
     fn prefix<'a>(&self, key: &'a str) -> Option<&'a str>;
