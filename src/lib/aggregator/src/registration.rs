@@ -27,7 +27,7 @@ const WRITES: usize = 16;
 
 /// An APIService that should exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct WantedService {
+struct DesiredService {
     group: String,
     version: String,
     group_priority: i64,
@@ -35,7 +35,7 @@ struct WantedService {
     managed: &'static str,
 }
 
-impl WantedService {
+impl DesiredService {
     fn document(&self, name: &str) -> Document {
         let mut object = Document::from_value(json!({
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -69,14 +69,14 @@ impl WantedService {
 }
 
 /// The APIServices of everything that is served, by name.
-fn wanted(definitions: &[Arc<Definition>]) -> BTreeMap<String, WantedService> {
+fn wanted(definitions: &[Arc<Definition>]) -> BTreeMap<String, DesiredService> {
     let mut all = BTreeMap::new();
     for definition in definitions.iter().filter(|definition| definition.group != GROUP) {
         for version in definition.versions.iter().filter(|version| version.served) {
             let is_bundled = definition.dialect.is_bundled();
             let Some(priority) = version.priority else { continue };
             let (group, version) = (definition.group.as_str(), version.name.as_str());
-            let wanted = WantedService {
+            let wanted = DesiredService {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 group_priority: priority.group,
@@ -95,8 +95,8 @@ fn wanted(definitions: &[Arc<Definition>]) -> BTreeMap<String, WantedService> {
 /// Repair of one registration.
 #[derive(Debug, PartialEq, Eq)]
 enum Repair {
-    Create(WantedService),
-    Update(WantedService),
+    Create(DesiredService),
+    Update(DesiredService),
     Delete,
     /// Only its condition is wrong.
     Status,
@@ -164,7 +164,7 @@ impl Registration {
         let names: BTreeSet<&String> = wanted.keys().chain(known.keys()).collect();
         let mut repairs = Vec::new();
         for name in names {
-            match self.judge(name, wanted.get(name), known.get(name)) {
+            match self.needed_repair(name, wanted.get(name), known.get(name)) {
                 Some(repair) => repairs.push((name.clone(), repair)),
                 None => _ = self.synced.insert(name.clone()),
             }
@@ -183,10 +183,10 @@ impl Registration {
     }
 
     /// The table of kube-aggregator's auto-registration.
-    fn judge(
+    fn needed_repair(
         &self,
         name: &str,
-        wanted: Option<&WantedService>,
+        wanted: Option<&DesiredService>,
         known: Option<&Arc<RegisteredService>>,
     ) -> Option<Repair> {
         let has_synced = self.synced.contains(name);

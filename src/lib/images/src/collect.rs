@@ -34,7 +34,7 @@ impl ImageCollection {
 
 /// Known state of an image.
 #[derive(Clone, Copy)]
-struct SeenImage {
+struct TrackedImage {
     first: Instant,
     used: Option<Instant>,
 }
@@ -43,7 +43,7 @@ struct SeenImage {
 pub struct ImageCollector {
     images: ImageManager,
     policy: ImageCollection,
-    seen: BTreeMap<String, SeenImage>,
+    seen: BTreeMap<String, TrackedImage>,
 }
 
 impl ImageCollector {
@@ -64,11 +64,11 @@ impl ImageCollector {
         let mut unused = Vec::new();
         for image in &all {
             let seen = self.seen.entry(image.id.clone());
-            let seen = seen.or_insert(SeenImage { first: now, used: None });
+            let seen = seen.or_insert(TrackedImage { first: now, used: None });
             if is_used(image, in_use) {
                 seen.used = Some(now);
             } else if !image.pinned {
-                let SeenImage { first, used } = *seen;
+                let TrackedImage { first, used } = *seen;
                 unused.push(UnusedImage { id: image.id.clone(), size: image.size, first, used });
             }
         }

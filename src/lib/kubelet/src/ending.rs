@@ -4,8 +4,8 @@ use crate::assemble;
 use crate::background::in_background;
 use crate::ends::PodEnd;
 use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
-use crate::look::look;
-use crate::next::{SeenPod, name_of};
+use crate::observe::observe;
+use crate::next::{ObservedPod, name_of};
 use crate::node::{PodNode, now};
 use crate::pod::NodePod;
 use crate::status::{self, StatusInputs, status};
@@ -32,7 +32,7 @@ pub(crate) struct EndingPod {
 /// Terminates a pod; idempotent.
 pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), WorkerError> {
     let EndingPod { uid, pod, .. } = ending;
-    let seen = look(node, uid).await?;
+    let seen = observe(node, uid).await?;
     stop(node, ending, &seen).await?;
     // After a restart the runtime may have nothing left to report; keep the previous status.
     let is_shown = match &ending.end {
@@ -41,7 +41,7 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
         PodEnd::Removed | PodEnd::Refused => false,
     };
     if let Some(pod) = pod.as_ref().filter(|_| is_shown) {
-        let seen = look(node, uid).await?;
+        let seen = observe(node, uid).await?;
         let mut messages = BTreeMap::new();
         crate::termination::read(node, pod, &seen, &mut messages).await;
         let inputs = StatusInputs {
@@ -97,7 +97,7 @@ fn remove_logs(logs: &Path, uid: &str) -> io::Result<()> {
 }
 
 /// Stops running containers in parallel, then sidecars in reverse order.
-async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &SeenPod) -> Result<(), WorkerError> {
+async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &ObservedPod) -> Result<(), WorkerError> {
     let ip = hooks::address(node, seen);
     let begun = Instant::now();
     let inits = ending.pod.iter().flat_map(|pod| pod.spec.init_containers.iter().flatten());

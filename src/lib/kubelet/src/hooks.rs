@@ -3,7 +3,7 @@
 //! The preStop hook is stored as an annotation of the container, so that it also runs for pods that
 //! only the runtime knows.
 
-use crate::next::{SeenPod, name_of};
+use crate::next::{ObservedPod, name_of};
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, ContainerAction};
@@ -56,7 +56,7 @@ pub(crate) struct StoppingContainer<'a> {
 }
 
 /// The address for HTTP hooks and probes of a pod.
-pub(crate) fn address(node: &PodNode, seen: &SeenPod) -> String {
+pub(crate) fn address(node: &PodNode, seen: &ObservedPod) -> String {
     seen.ips.first().or(node.host_ips.first()).cloned().unwrap_or_default()
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum PodAction {
 
 /// A sandbox of the pod.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenSandbox {
+pub(crate) struct ObservedSandbox {
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) is_ready: bool,
@@ -46,8 +46,8 @@ pub(crate) struct SeenSandbox {
 
 /// A pod's state in the runtime: sandboxes, newest first, and the containers of the newest one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SeenPod {
-    pub(crate) sandboxes: Vec<SeenSandbox>,
+pub(crate) struct ObservedPod {
+    pub(crate) sandboxes: Vec<ObservedSandbox>,
     pub(crate) containers: Vec<ContainerReport>,
     /// Addresses of the newest sandbox.
     pub(crate) ips: Vec<String>,
@@ -74,7 +74,7 @@ impl PodHolds {
     }
 }
 
-impl SeenPod {
+impl ObservedPod {
     /// The newest container with this name.
     pub(crate) fn latest(&self, name: &str) -> Option<&ContainerReport> {
         let own = self.containers.iter().filter(|report| name_of(report).0 == name);
@@ -100,7 +100,7 @@ pub(crate) fn name_of(report: &ContainerReport) -> (&str, u32) {
 pub(crate) type WallTime = i64;
 
 /// Computes the next action. `now` is compared with the runtime's timestamps.
-pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTime) -> PodAction {
+pub(crate) fn next(pod: &NodePod, seen: &ObservedPod, holds: &PodHolds, now: WallTime) -> PodAction {
     if let Some(old) = seen
         .sandboxes
         .iter()
@@ -179,7 +179,7 @@ enum ContainerStep {
 fn step(
     pod: &NodePod,
     container: &Container,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     holds: &PodHolds,
     now: WallTime,
 ) -> ContainerStep {
@@ -241,7 +241,7 @@ fn pause_after(report: &ContainerReport) -> Duration {
 /// Terminated containers in restart back-off: name and full duration.
 pub(crate) fn backing_off(
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     holds: &PodHolds,
     now: WallTime,
 ) -> Vec<(String, Duration)> {
@@ -289,7 +289,7 @@ fn is_restarted(
 
 /// Whether the pod is finished: its containers have terminated for good, or an init container has
 /// failed for good.
-fn is_over(pod: &NodePod, seen: &SeenPod, holds: &PodHolds) -> bool {
+fn is_over(pod: &NodePod, seen: &ObservedPod, holds: &PodHolds) -> bool {
     let ended = |container: &Container| {
         let report = seen.latest(&container.name)?;
         let is_exited = report.state() == ContainerPhase::Exited;
@@ -313,17 +313,17 @@ mod tests {
         NodePod::from_file(text.as_bytes(), "n").unwrap()
     }
 
-    fn ready() -> SeenPod {
-        let sandbox = SeenSandbox { id: "s".to_owned(), attempt: 0, is_ready: true };
-        SeenPod { sandboxes: vec![sandbox], ..SeenPod::default() }
+    fn ready() -> ObservedPod {
+        let sandbox = ObservedSandbox { id: "s".to_owned(), attempt: 0, is_ready: true };
+        ObservedPod { sandboxes: vec![sandbox], ..ObservedPod::default() }
     }
 
-    fn running(mut seen: SeenPod, name: &str) -> SeenPod {
+    fn running(mut seen: ObservedPod, name: &str) -> ObservedPod {
         seen.containers.push(report(name, 0, ContainerPhase::Running, 0));
         seen
     }
 
-    fn exited(mut seen: SeenPod, name: &str, attempt: u32, code: i32) -> SeenPod {
+    fn exited(mut seen: ObservedPod, name: &str, attempt: u32, code: i32) -> ObservedPod {
         seen.containers.push(report(name, attempt, ContainerPhase::Exited, code));
         seen
     }
@@ -342,11 +342,11 @@ mod tests {
         PodAction::Start(name.to_owned(), attempt)
     }
 
-    fn at(pod: &NodePod, seen: &SeenPod, time: WallTime) -> PodAction {
+    fn at(pod: &NodePod, seen: &ObservedPod, time: WallTime) -> PodAction {
         next(pod, seen, &PodHolds::default(), time)
     }
 
-    fn now(pod: &NodePod, seen: &SeenPod) -> PodAction {
+    fn now(pod: &NodePod, seen: &ObservedPod) -> PodAction {
         at(pod, seen, 0)
     }
 
@@ -360,8 +360,8 @@ mod tests {
     fn init_containers_run_in_turn_before_the_others_and_sidecars_along_with_them() {
         let pod = pod("{initContainers: [{name: a, image: i}, {name: s, image: i, restartPolicy: \
                        Always}, {name: b, image: i}], containers: [{name: c, image: i}]}");
-        let step = |seen: &SeenPod| next(&pod, seen, &PodHolds::default(), 0);
-        assert_eq!(step(&SeenPod::default()), PodAction::RunSandbox(0));
+        let step = |seen: &ObservedPod| next(&pod, seen, &PodHolds::default(), 0);
+        assert_eq!(step(&ObservedPod::default()), PodAction::RunSandbox(0));
         let seen = ready();
         assert_eq!(step(&seen), start("a", 0));
         assert_eq!(step(&running(seen.clone(), "a")), FOREVER);
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn a_dead_sandbox_is_replaced_unless_the_pod_is_over() {
         let pod = pod("{restartPolicy: Never, containers: [{name: c, image: i}]}");
-        let dead = |mut seen: SeenPod| {
+        let dead = |mut seen: ObservedPod| {
             seen.sandboxes[0].is_ready = false;
             seen
         };
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(now(&pod, &over), PodAction::Finished);
         // Two of them: the kubelet was killed between its calls.
         let mut two = ready();
-        two.sandboxes.push(SeenSandbox { id: "old".to_owned(), attempt: 0, is_ready: true });
+        two.sandboxes.push(ObservedSandbox { id: "old".to_owned(), attempt: 0, is_ready: true });
         assert_eq!(now(&pod, &two), PodAction::RemoveSandbox("old".to_owned()));
     }
 

@@ -1,6 +1,6 @@
 //! A pod's status: a pure function of the pod, its state in the runtime, and its worker's memory.
 
-use crate::next::{SeenPod, WallTime, name_of};
+use crate::next::{ObservedPod, WallTime, name_of};
 use crate::pod::NodePod;
 use crate::resize::ResizeFault;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
@@ -62,7 +62,7 @@ pub(crate) fn time(nanoseconds: WallTime) -> Time {
 /// Computes the status, with `now` as transition times; [`merged`] restores older ones.
 pub(crate) fn status(
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     inputs: &StatusInputs,
     now: WallTime,
 ) -> PodStatus {
@@ -110,7 +110,7 @@ fn is_sidecar(container: &Container) -> bool {
 
 struct StatusView<'a> {
     pod: &'a NodePod,
-    seen: &'a SeenPod,
+    seen: &'a ObservedPod,
     inputs: &'a StatusInputs,
 }
 
@@ -409,7 +409,7 @@ pub(crate) fn merged(old: &PodStatus, mut status: PodStatus) -> PodStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::next::SeenSandbox;
+    use crate::next::ObservedSandbox;
     use ferrokube_cri::ContainerMetadata;
 
     fn pod(spec: &str) -> NodePod {
@@ -428,9 +428,9 @@ mod tests {
         }
     }
 
-    fn seen(containers: Vec<ContainerReport>) -> SeenPod {
-        let sandbox = SeenSandbox { id: "s".to_owned(), attempt: 0, is_ready: true };
-        SeenPod { sandboxes: vec![sandbox], containers, ips: vec!["10.0.0.2".to_owned()] }
+    fn seen(containers: Vec<ContainerReport>) -> ObservedPod {
+        let sandbox = ObservedSandbox { id: "s".to_owned(), attempt: 0, is_ready: true };
+        ObservedPod { sandboxes: vec![sandbox], containers, ips: vec!["10.0.0.2".to_owned()] }
     }
 
     fn inputs() -> StatusInputs {

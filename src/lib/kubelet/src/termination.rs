@@ -2,7 +2,7 @@
 
 use crate::assemble;
 use crate::background::in_background;
-use crate::next::{SeenPod, name_of};
+use crate::next::{ObservedPod, name_of};
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use ferrokube_cri::{ContainerMount, ContainerPhase};
@@ -52,7 +52,7 @@ pub(crate) async fn mount(
 pub(crate) async fn read(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     messages: &mut BTreeMap<String, String>,
 ) {
     for report in &seen.containers {

@@ -8,10 +8,10 @@ use crate::ends::PodEnd;
 use crate::environment;
 use crate::hooks::{self, StoppingContainer};
 use crate::log_files;
-use crate::look::look;
+use crate::observe::observe;
 use crate::names;
 use crate::next::{
-    PodAction, PodHolds, RESTARTS, SeenPod, WallTime, backing_off, has_changed, name_of, next,
+    PodAction, PodHolds, RESTARTS, ObservedPod, WallTime, backing_off, has_changed, name_of, next,
     restarts_after,
 };
 use crate::node::{PodNode, now};
@@ -151,7 +151,7 @@ async fn work(
     pod: &NodePod,
     memory: &mut WorkerMemory,
 ) -> Result<Option<Duration>, WorkerError> {
-    let seen = look(node, &pod.uid).await?;
+    let seen = observe(node, &pod.uid).await?;
     let time = Instant::now();
     memory.failed.retain(|_, (_, until)| *until > time);
     let paused = memory.failed.iter().map(|(name, (_, until))| (name.clone(), *until - time));
@@ -233,7 +233,7 @@ fn end_after_deadline(node: &PodNode, pod: &NodePod) {
 async fn kill(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     id: &str,
     probe: Option<&FailedProbe>,
 ) -> Result<(), WorkerError> {
@@ -260,7 +260,7 @@ async fn kill(
 fn report_pauses(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     pauses: &[(String, Duration)],
     reported: &mut BTreeSet<String>,
 ) {
@@ -278,7 +278,7 @@ fn report_pauses(
 fn inputs(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     memory: &WorkerMemory,
     pauses: &[(String, Duration)],
 ) -> StatusInputs {
@@ -380,7 +380,7 @@ pub(crate) async fn remove_sandbox(
 async fn start(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     name: &str,
     attempt: u32,
 ) -> Result<(), WorkerError> {
@@ -467,7 +467,7 @@ async fn start(
 }
 
 /// The container whose processes an ephemeral one sees, if it names one.
-fn target(pod: &NodePod, seen: &SeenPod, name: &str) -> Result<Option<String>, WorkerError> {
+fn target(pod: &NodePod, seen: &ObservedPod, name: &str) -> Result<Option<String>, WorkerError> {
     let own = pod.ephemeral.iter().find(|one| one.container.name == name);
     let Some(wanted) = own.and_then(|one| one.target.as_deref()) else { return Ok(None) };
     let running = seen.latest(wanted).filter(|it| it.state() == ContainerPhase::Running);
@@ -509,7 +509,7 @@ async fn credentials(node: &PodNode, pod: &NodePod, image: &str) -> ImageCredent
 }
 
 /// Removes all but the newest ended container of this name.
-async fn tidy(node: &PodNode, seen: &SeenPod, name: &str) -> Result<(), WorkerError> {
+async fn tidy(node: &PodNode, seen: &ObservedPod, name: &str) -> Result<(), WorkerError> {
     let newest = seen.latest(name).map(|report| report.id.clone());
     let is_old = |report: &&ContainerReport| {
         name_of(report).0 == name

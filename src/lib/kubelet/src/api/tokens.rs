@@ -20,20 +20,20 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// Bounded by the volumes of the node's pods.
 #[derive(Default)]
-pub(super) struct PodTokens(Mutex<BTreeMap<TokenKey, KeptToken>>);
+pub(super) struct PodTokens(Mutex<BTreeMap<TokenKey, BoundToken>>);
 
 /// UID of the pod, audience and lifetime.
 type TokenKey = (String, Option<String>, i64);
 
 #[derive(Clone)]
-struct KeptToken {
+struct BoundToken {
     text: String,
     renewed_from: Instant,
     valid_until: Instant,
     used: Instant,
 }
 
-impl KeptToken {
+impl BoundToken {
     fn new(text: String, life: Duration) -> Self {
         let used = Instant::now();
         // Four fifths of its lifetime, as in kubelet.
@@ -90,7 +90,7 @@ async fn request(
     pod: &NodePod,
     audience: Option<String>,
     seconds: i64,
-) -> Result<Option<KeptToken>, PodObjectError> {
+) -> Result<Option<BoundToken>, PodObjectError> {
     let account = pod.service_account();
     let bound = BoundObjectReference {
         api_version: Some("v1".to_owned()),
@@ -116,7 +116,7 @@ async fn request(
     let granted = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(seconds);
     let life = Duration::from_secs(u64::try_from(granted.min(seconds)).unwrap_or(0));
     let token = answer.status.and_then(|status| status.token);
-    Ok(token.map(|token| KeptToken::new(token, life)))
+    Ok(token.map(|token| BoundToken::new(token, life)))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     async fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {
         let now = Instant::now();
         let after = |seconds| {
-            let kept = KeptToken::new(String::new(), Duration::from_secs(seconds));
+            let kept = BoundToken::new(String::new(), Duration::from_secs(seconds));
             (kept.renewed_from - now).as_secs()
         };
         assert_eq!(after(600), 480);

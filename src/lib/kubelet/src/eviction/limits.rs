@@ -2,7 +2,7 @@
 //! of its containers. A pod that exceeds one is evicted, however much space is left.
 
 use super::sizes::size;
-use super::{RoomKeeper, disk_volumes};
+use super::{EvictionLoop, disk_volumes};
 use crate::assemble::{self, empty_directory};
 use crate::background::in_background;
 use crate::names;
@@ -42,7 +42,7 @@ enum RoomCount {
 
 /// Stops when dropped.
 struct RunningCount {
-    task: JoinHandle<io::Result<(TakenRoom, Duration)>>,
+    task: JoinHandle<io::Result<(PodDiskUsage, Duration)>>,
     is_stopped: Arc<AtomicBool>,
 }
 
@@ -87,7 +87,7 @@ impl RoomCounts {
     }
 
     /// A measurement that is complete now or at `until`.
-    async fn counted(&mut self, uid: &str, until: Instant) -> Option<TakenRoom> {
+    async fn counted(&mut self, uid: &str, until: Instant) -> Option<PodDiskUsage> {
         let RoomCount::Running(running) = self.by_pod.get_mut(uid)? else { return None };
         let counted = timeout_at(until, &mut running.task).await.ok()?;
         let counted = counted.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -113,7 +113,7 @@ struct RoomOfPod {
 
 /// Bytes used by a pod, where they are limited.
 #[derive(Debug, Default)]
-struct TakenRoom {
+struct PodDiskUsage {
     /// Keyed by the volume's name in the pod.
     volumes: BTreeMap<String, u64>,
     /// Writable layers and logs by container.
@@ -122,7 +122,7 @@ struct TakenRoom {
     hosts: u64,
 }
 
-impl RoomKeeper<'_> {
+impl EvictionLoop<'_> {
     /// Evicts pods that exceed a limit.
     pub(super) async fn evict_over_limits(&mut self) {
         let mut limited: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
@@ -177,11 +177,11 @@ fn is_limited(pod: &NodePod) -> bool {
 }
 
 /// Measures the disk usage; may take long.
-fn taken(of: RoomOfPod, may_continue: &mut dyn FnMut() -> bool) -> TakenRoom {
+fn taken(of: RoomOfPod, may_continue: &mut dyn FnMut() -> bool) -> PodDiskUsage {
     let RoomOfPod { pod, root, logs, layers } = of;
     let mut below = |folder: PathBuf| size(&folder, may_continue);
     let counts_all = has_limited_container(&pod);
-    let mut taken = TakenRoom::default();
+    let mut taken = PodDiskUsage::default();
     for volume in pod.spec.volumes.iter().flatten() {
         let Some(source) = &volume.empty_dir else { continue };
         if counts_all || volumes::limit(source).is_some() {
@@ -202,7 +202,7 @@ fn taken(of: RoomOfPod, may_continue: &mut dyn FnMut() -> bool) -> TakenRoom {
 }
 
 /// The first limit that is exceeded, with kubelet's message.
-fn exceeded(pod: &NodePod, taken: &TakenRoom) -> Option<String> {
+fn exceeded(pod: &NodePod, taken: &PodDiskUsage) -> Option<String> {
     let used = |name: &str| taken.volumes.get(name).copied().unwrap_or(0);
     for volume in pod.spec.volumes.iter().flatten() {
         let Some(source) = &volume.empty_dir else { continue };
@@ -260,11 +260,11 @@ mod tests {
         pod
     }
 
-    fn room(volumes: &[(&str, u64)], containers: &[(&str, u64)]) -> TakenRoom {
+    fn room(volumes: &[(&str, u64)], containers: &[(&str, u64)]) -> PodDiskUsage {
         let map = |list: &[(&str, u64)]| {
             list.iter().map(|(name, used)| ((*name).to_owned(), *used)).collect()
         };
-        TakenRoom { volumes: map(volumes), containers: map(containers), hosts: 0 }
+        PodDiskUsage { volumes: map(volumes), containers: map(containers), hosts: 0 }
     }
 
     #[test]

@@ -46,7 +46,7 @@ const MAX_FILES: usize = 1_000_000;
 
 /// Measures, collects images and evicts pods until dropped.
 pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
-    let mut keeper = RoomKeeper {
+    let mut eviction = EvictionLoop {
         usage: UsageCollector::new(&node.runtime, &node.name, node.paths.root.clone()),
         collector: ImageCollector::new(node.images.clone(), images),
         node,
@@ -58,13 +58,13 @@ pub(crate) async fn run(node: &PodNode, images: ImageCollection) {
         counts: RoomCounts::default(),
     };
     loop {
-        keeper.look().await;
+        eviction.check().await;
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// State of the eviction loop.
-struct RoomKeeper<'a> {
+struct EvictionLoop<'a> {
     node: &'a PodNode,
     collection: ImageCollection,
     usage: UsageCollector,
@@ -81,8 +81,8 @@ struct RoomKeeper<'a> {
     counts: RoomCounts,
 }
 
-impl RoomKeeper<'_> {
-    async fn look(&mut self) {
+impl EvictionLoop<'_> {
+    async fn check(&mut self) {
         self.find_images().await;
         self.evict_over_limits().await;
         let mut figures = self.figures().await;

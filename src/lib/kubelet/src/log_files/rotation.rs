@@ -44,7 +44,7 @@ pub(crate) async fn run(node: &PodNode, policy: LogRotation) {
             }
         };
         let rotate = async |id: String| {
-            if let Err(error) = look(node, &id, max_bytes, policy.max_files).await {
+            if let Err(error) = check(node, &id, max_bytes, policy.max_files).await {
                 tracing::warn!(container = id, %error, "cannot rotate the log of a container");
             }
         };
@@ -67,7 +67,7 @@ async fn running(node: &PodNode) -> Result<Vec<String>, CriError> {
     Ok(ours.map(|it| it.id).collect())
 }
 
-async fn look(
+async fn check(
     node: &PodNode,
     id: &str,
     max_bytes: u64,

@@ -9,7 +9,7 @@ mod action;
 pub(crate) use action::{ActedContainer, ContainerAction};
 
 use crate::hooks;
-use crate::next::{SeenPod, WallTime, name_of};
+use crate::next::{ObservedPod, WallTime, name_of};
 use crate::node::{PodNode, now};
 use crate::pod::NodePod;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
@@ -66,7 +66,7 @@ pub(crate) struct FailedProbe {
 
 impl PodProbes {
     /// Probes exactly the running containers.
-    pub(crate) fn follow(&mut self, node: &Arc<PodNode>, pod: &NodePod, seen: &SeenPod) {
+    pub(crate) fn follow(&mut self, node: &Arc<PodNode>, pod: &NodePod, seen: &ObservedPod) {
         let is_known = |id: &String| seen.containers.iter().any(|report| report.id == *id);
         self.containers.retain(|id, _| is_known(id));
         for report in &seen.containers {
@@ -102,7 +102,7 @@ impl PodProbes {
     }
 
     /// Ids of running containers whose startup probe has not succeeded.
-    pub(crate) fn starting(&self, pod: &NodePod, seen: &SeenPod) -> Vec<String> {
+    pub(crate) fn starting(&self, pod: &NodePod, seen: &ObservedPod) -> Vec<String> {
         let is_it = |container: &Container, health: ContainerHealth| {
             container.startup_probe.is_some() && !health.is_started
         };
@@ -110,7 +110,7 @@ impl PodProbes {
     }
 
     /// Ids of running containers whose readiness probe has not succeeded.
-    pub(crate) fn unready(&self, pod: &NodePod, seen: &SeenPod) -> Vec<String> {
+    pub(crate) fn unready(&self, pod: &NodePod, seen: &ObservedPod) -> Vec<String> {
         let is_it = |container: &Container, health: ContainerHealth| {
             container.readiness_probe.is_some() && !health.is_ready
         };
@@ -120,7 +120,7 @@ impl PodProbes {
     fn running(
         &self,
         pod: &NodePod,
-        seen: &SeenPod,
+        seen: &ObservedPod,
         is_it: impl Fn(&Container, ContainerHealth) -> bool,
     ) -> Vec<String> {
         let running = seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);

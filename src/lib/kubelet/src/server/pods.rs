@@ -2,7 +2,7 @@
 
 use super::ServedNode;
 use super::failure::ServerFailure;
-use crate::look::look;
+use crate::observe::observe;
 use crate::pod::{MIRROR, NodePod};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -51,7 +51,7 @@ impl ServedNode {
         container: &str,
     ) -> Result<ContainerReport, ServerFailure> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let seen = look(&self.node, uid).await;
+        let seen = observe(&self.node, uid).await;
         let seen = seen.map_err(|error| ServerFailure::Runtime(error.to_string()))?;
         let latest = seen.latest(container);
         let running = latest.filter(|report| report.state() == ContainerPhase::Running);

@@ -2,7 +2,7 @@
 
 use super::KubeletHandler;
 use super::failure::ServerFailure;
-use crate::look::look;
+use crate::observe::observe;
 use ferrokube_cri::{AttachRequest, CriError, ExecRequest, PortForwardRequest};
 use ferrokube_relay::{
     Relay, UpgradeCall, client_headers, take_upgrade, upgrade_protocol, upgraded,
@@ -19,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// The requested streams of a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct WantedStreams {
+pub(super) struct RequestedStreams {
     stdin: bool,
     stdout: bool,
     stderr: bool,
@@ -28,8 +28,8 @@ pub(super) struct WantedStreams {
 
 /// A kind of stream that the runtime offers.
 pub(super) enum StreamKind {
-    Exec { container: String, command: Vec<String>, streams: WantedStreams },
-    Attach { container: String, streams: WantedStreams },
+    Exec { container: String, command: Vec<String>, streams: RequestedStreams },
+    Attach { container: String, streams: RequestedStreams },
     Ports(Vec<i32>),
 }
 
@@ -37,7 +37,7 @@ impl StreamKind {
     pub(super) fn exec(container: &str, query: &[(String, String)]) -> Result<Self, ServerFailure> {
         let commands = query.iter().filter(|(name, _)| name == "command");
         let command: Vec<String> = commands.map(|(_, value)| value.clone()).collect();
-        let streams = WantedStreams::read(query)?;
+        let streams = RequestedStreams::read(query)?;
         Ok(Self::Exec { container: container.to_owned(), command, streams })
     }
 
@@ -45,7 +45,7 @@ impl StreamKind {
         container: &str,
         query: &[(String, String)],
     ) -> Result<Self, ServerFailure> {
-        let streams = WantedStreams::read(query)?;
+        let streams = RequestedStreams::read(query)?;
         Ok(Self::Attach { container: container.to_owned(), streams })
     }
 
@@ -67,7 +67,7 @@ pub(super) struct PodPath<'a> {
     pub(super) uid: Option<&'a str>,
 }
 
-impl WantedStreams {
+impl RequestedStreams {
     fn read(query: &[(String, String)]) -> Result<Self, ServerFailure> {
         let has = |wanted: &str| query.iter().any(|(name, value)| name == wanted && value == "1");
         let (stdin, stdout, tty) = (has("input"), has("output"), has("tty"));
@@ -121,7 +121,7 @@ impl KubeletHandler {
         match kind {
             StreamKind::Exec { container, command, streams } => {
                 let report = self.served.running(pod, container).await?;
-                let WantedStreams { stdin, stdout, stderr, tty } = *streams;
+                let RequestedStreams { stdin, stdout, stderr, tty } = *streams;
                 let (container_id, cmd) = (report.id, command.clone());
                 let exec = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
                 runtime.exec(exec).await.map(|response| response.url).map_err(failed)
@@ -129,14 +129,14 @@ impl KubeletHandler {
             StreamKind::Attach { container, streams } => {
                 let report = self.served.running(pod, container).await?;
                 let tty = has_terminal(pod, container);
-                let WantedStreams { stdin, stdout, stderr, .. } = *streams;
+                let RequestedStreams { stdin, stdout, stderr, .. } = *streams;
                 let (container_id, stderr) = (report.id, stderr && !tty);
                 let attach = AttachRequest { container_id, stdin, tty, stdout, stderr };
                 runtime.attach(attach).await.map(|response| response.url).map_err(failed)
             }
             StreamKind::Ports(ports) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                let seen = look(&self.served.node, uid).await.map_err(failed)?;
+                let seen = observe(&self.served.node, uid).await.map_err(failed)?;
                 let sandbox = seen.sandboxes.into_iter().find(|sandbox| sandbox.is_ready);
                 let sandbox = sandbox.ok_or_else(|| {
                     ServerFailure::Runtime(format!("not found sandbox for pod {uid:?}"))

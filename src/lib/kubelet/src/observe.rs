@@ -1,7 +1,7 @@
 //! Observes pods in the runtime.
 
 use crate::assemble::POD_UID;
-use crate::next::{SeenPod, SeenSandbox};
+use crate::next::{ObservedPod, ObservedSandbox};
 use crate::node::PodNode;
 use ferrokube_cri::{
     ContainerFilter, ContainerStatusRequest, CriError, ListContainersRequest,
@@ -10,7 +10,7 @@ use ferrokube_cri::{
 use std::collections::BTreeMap;
 
 /// State of a pod in the runtime.
-pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError> {
+pub(crate) async fn observe(node: &PodNode, uid: &str) -> Result<ObservedPod, CriError> {
     let label_selector = BTreeMap::from([(POD_UID.to_owned(), uid.to_owned())]);
     let filter =
         PodSandboxFilter { label_selector: label_selector.clone(), ..PodSandboxFilter::default() };
@@ -20,7 +20,7 @@ pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError>
     items.retain(|sandbox| sandbox.labels.get(POD_UID).is_some_and(|it| it == uid));
     items.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
     let newest = items.first().map(|sandbox| sandbox.id.clone());
-    let sandboxes = items.into_iter().map(|sandbox| SeenSandbox {
+    let sandboxes = items.into_iter().map(|sandbox| ObservedSandbox {
         attempt: sandbox.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
         is_ready: sandbox.state == PodSandboxState::Ready as i32,
         id: sandbox.id,
@@ -44,7 +44,7 @@ pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError>
         Some(id) => ips(node, id).await?,
         None => Vec::new(),
     };
-    Ok(SeenPod { sandboxes, containers, ips })
+    Ok(ObservedPod { sandboxes, containers, ips })
 }
 
 /// Addresses of a sandbox; empty if it is gone.
