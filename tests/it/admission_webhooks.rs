@@ -1,5 +1,6 @@
 //! Admission and conversion webhooks over HTTPS: what they decide, and what faulty ones cannot do.
 
+mod selection;
 mod server;
 mod services;
 

@@ -118,6 +118,31 @@ async fn a_policy_cannot_protect_itself_or_its_binding() {
 }
 
 #[tokio::test]
+async fn exclusions_and_the_binding_narrow_a_policy() {
+    let server = TestPipeline::with_namespace().await;
+    let rules = |names: &[&str]| {
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["configmaps"], "resourceNames": names}])
+    };
+    let refuse = json!([{"expression": "false"}]);
+    let all_but_one =
+        json!({"resourceRules": rules(&[]), "excludeResourceRules": rules(&["free"])});
+    let spec = json!({"validations": refuse, "matchConstraints": all_but_one});
+    bind(&server, spec, json!({})).await;
+    create(&server, "free", json!({})).await.unwrap();
+    create(&server, "a", json!({})).await.unwrap_err();
+    let named = json!({"matchResources": {"resourceRules": rules(&["b"])}});
+    bind(&server, json!({"validations": refuse}), named).await;
+    create(&server, "a", json!({})).await.unwrap();
+    create(&server, "b", json!({})).await.unwrap_err();
+    let labeled = json!({"matchResources": {"objectSelector": {"matchLabels": {"w": "yes"}}}});
+    bind(&server, json!({"validations": refuse}), labeled).await;
+    create(&server, "b", json!({})).await.unwrap();
+    let object = document(json!({"metadata": {"name": "c", "labels": {"w": "yes"}}}));
+    server.as_user("", "configmaps").create("n", object).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn fault_32_policies_do_not_apply_to_the_servers_own_writes() {
     let server = TestPipeline::with_namespace().await;
     let everything = json!({"resourceRules": [
