@@ -1,5 +1,5 @@
-//! `docs/faults.md`, `docs/log-tracking-tests.md`, `docs/features-tests.md`, `docs/etcd-tests.md`
-//! and `docs/kubelet-tests.md`: every fault and requirement has a row, and every test in them exists.
+//! `docs/faults.md` and `docs/*-tests.md`: every fault and requirement has a row, and every test in
+//! them exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -138,6 +138,17 @@ fn every_image_pull_requirement_has_a_row_and_its_tests_exist() {
     let wanted: BTreeSet<String> =
         requirements.chain((7..=11).map(|row| format!("D{row}"))).collect();
     assert_eq!(seen, wanted, "every requirement and decision has its line, and no other is there");
+}
+
+#[test]
+fn every_requirement_of_control_planes_has_a_row_and_its_tests_exist() {
+    let seen: BTreeSet<String> =
+        checked_rows("docs/control-plane-tests.md").into_keys().collect();
+    let numbered =
+        |(letter, count): (char, u32)| (1..=count).map(move |row| format!("{letter}{row:02}"));
+    let counts = [('G', 16), ('W', 13), ('V', 10), ('A', 8), ('S', 9)];
+    let wanted: BTreeSet<String> = counts.into_iter().flat_map(numbered).collect();
+    assert_eq!(seen, wanted, "every requirement has its line, and no other is there");
 }
 
 #[test]
