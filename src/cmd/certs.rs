@@ -34,17 +34,17 @@ enum CertsCommand {
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Make the CAs, unless they are there
+    /// Create missing CAs
     Init,
-    /// Give CAs a new lifetime; their keys stay, and so does all that they have issued
+    /// Renew CAs; their keys, and all that they have issued, stay valid
     Renew {
         /// The CAs [default: all]
         #[arg(value_enum, value_name = "CA")]
         cas: Vec<CaName>,
     },
-    /// Take a CA that was made elsewhere
+    /// Import a CA
     Import {
-        /// Which one it becomes
+        /// The CA to create or replace
         #[arg(value_enum, value_name = "CA")]
         ca: CaName,
         /// Its certificate, PEM
@@ -64,10 +64,10 @@ enum CertsCommand {
         /// Host names and addresses
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
-        /// Where the chain goes
+        /// Output file of the chain
         #[arg(long, value_name = "FILE")]
         certificate: PathBuf,
-        /// Where the key goes
+        /// Output file of the key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
@@ -81,19 +81,19 @@ struct KubeconfigFlags {
     /// Name of the node of a kubelet
     #[arg(long, value_name = "NAME", required_if_eq("component", "kubelet"))]
     node: Option<String>,
-    /// A user in place of a component; its rights are a matter of RBAC
+    /// A user instead of a component; RBAC grants its rights
     #[arg(long, value_name = "NAME", conflicts_with = "component")]
     user: Option<String>,
     /// A group of the user; repeatable
     #[arg(long = "group", value_name = "NAME", requires = "user")]
     groups: Vec<String>,
-    /// URL of the API server, a name in whose certificate it has
+    /// URL of the API server, with a name in its certificate
     #[arg(long, value_name = "URL", value_parser = server_url)]
     server: String,
     /// Lifetime of the certificate: it cannot be revoked
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration)]
     lifetime: Duration,
-    /// Where it goes, readable by its owner only; -: standard output
+    /// Output file, readable by its owner only; -: standard output
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 }

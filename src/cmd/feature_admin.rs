@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 
 /// Exit code: the check does not hold, or the state was not reached.
 const NOT_SAFE: u8 = 1;
-/// Exit code: nothing could be found out.
+/// Exit code: the check could not be performed.
 const FAILED: u8 = 2;
 /// Width of a terminal that does not report one.
 const COLUMNS: usize = 80;
@@ -45,7 +45,7 @@ pub(crate) struct FeatureAdminFlags {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, global = true)]
     output: OutputFormat,
-    /// Let the server check writes and keep none; commands that only read are the same
+    /// Dry run: the server checks writes, but stores none
     #[arg(long, global = true)]
     dry_run: bool,
     /// Print each request with its trace ids to standard error
@@ -74,12 +74,12 @@ enum AdminSubcommand {
         /// Feature
         name: String,
     },
-    /// Turn a dynamic feature on; of another, name the flag and the components
+    /// Turn a dynamic feature on; for any other, name the flag and the components
     Enable {
         /// Feature
         name: String,
     },
-    /// Turn a dynamic feature off; of another, name the flag and the components
+    /// Turn a dynamic feature off; for any other, name the flag and the components
     Disable {
         /// Feature
         name: String,
@@ -91,7 +91,7 @@ enum AdminSubcommand {
         /// `state=Off`
         #[arg(long = "for", value_name = "CONDITION", value_parser = state)]
         state: FeatureState,
-        /// Longest time
+        /// Timeout
         #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
         timeout: Duration,
     },
@@ -102,13 +102,13 @@ enum AdminSubcommand {
     },
     /// Show the tasks that remain
     Tasks,
-    /// Check that no feature speaks against an upgrade
+    /// Check that no feature blocks an upgrade
     CheckUpgrade {
         /// Version
         #[arg(long, value_name = "VERSION")]
         to: KubernetesVersion,
     },
-    /// Check that no feature speaks against a downgrade
+    /// Check that no feature blocks a downgrade
     CheckDowngrade {
         /// Version
         #[arg(long, value_name = "VERSION")]

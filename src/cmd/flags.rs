@@ -210,8 +210,8 @@ pub(crate) struct ServerFlags {
     /// api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
-    /// Where services of aggregated APIs and webhooks are; without a port all of the service's
-    /// ports are there. They can name no others, unless the profile has Service objects
+    /// Addresses of services of aggregated APIs and webhooks, without a port for all ports of the
+    /// service. Others cannot be used, unless the profile has Service objects
     #[arg(long, value_name = "NAME.NAMESPACE[:PORT]=IP:PORT,...", value_delimiter = ',')]
     pub(crate) service_address: Vec<ServiceAddress>,
     /// The state is of a test: it outlives the process, but need not outlive the machine, and there

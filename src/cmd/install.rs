@@ -23,7 +23,7 @@ pub(crate) struct InstallFlags {
     rollback: bool,
 }
 
-/// Installs, removes or goes back.
+/// Installs, removes or rolls back.
 pub(crate) fn run(flags: InstallFlags) -> anyhow::Result<ExitCode> {
     let layout = Installation { root: flags.root, prefix: flags.prefix };
     let settings = layout.settings();

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// User agent, which becomes the manager in managedFields.
 const AGENT: &str = concat!("kubelet/ferrokube-", env!("CARGO_PKG_VERSION"));
-/// Time between two questions to a runtime that does not answer yet.
+/// Interval of attempts to reach the runtime.
 const RUNTIME_RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -129,7 +129,7 @@ struct KubeletServerFlags {
     /// Port of the kubelet's server; 0: any free one [default: 10250]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Serving certificate chain [default: self-made]
+    /// Serving certificate chain [default: self-signed]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<String>,
     /// Key of --tls-cert-file
@@ -254,7 +254,7 @@ fn host_name() -> String {
     name.trim().to_lowercase()
 }
 
-/// Names of a self-made serving certificate.
+/// Names of a self-signed serving certificate.
 fn serving_names(identity: &NodeIdentity) -> Vec<String> {
     let addresses = identity.addresses.iter().map(ToString::to_string);
     let mut names: Vec<String> = [identity.name.clone(), identity.host_name.clone()].into();

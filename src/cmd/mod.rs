@@ -89,9 +89,9 @@ enum Role {
     Migrate(migrate::MigrateFlags),
     /// Show, renew and make certificates, and kubeconfigs with them
     Certs(certs::CertsFlags),
-    /// Check an installation, and say what to do
+    /// Check an installation, and suggest fixes
     Doctor(Box<doctor::DoctorFlags>),
-    /// Ask a server of this machine whether it is ready
+    /// Check whether a server on this machine is ready
     Probe(probe::ProbeFlags),
     /// Install this executable, with systemd units and the names of the components
     Install(install::InstallFlags),
@@ -99,7 +99,7 @@ enum Role {
     EnvtestAssets(envtest::assets::EnvtestAssetsFlags),
     /// The kube-apiserver of that directory: API server and controllers for a test suite
     EnvtestApiserver(Box<envtest::apiserver::EnvtestApiserverFlags>),
-    /// The etcd of that directory: no etcd, but the place of the state of envtest-apiserver
+    /// The etcd of that directory: a stand-in that names the state directory of envtest-apiserver
     EnvtestEtcd(Box<envtest::etcd::EnvtestEtcdFlags>),
     /// Print the version
     Version,

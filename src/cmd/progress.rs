@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Time between two pictures.
+/// Redraw interval.
 const REDRAW: Duration = Duration::from_millis(100);
 const WIDTH: u64 = 30;
 

@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv4Addr};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Services (profile kubernetes)")]
 pub(crate) struct ServiceFlags {
-    /// How the endpoints of the Service kubernetes are maintained: lease: each server adds its own; none: not at all
+    /// How the endpoints of the Service kubernetes are maintained: lease: each server adds its own;
+    /// none: not at all
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "none"])]
     endpoint_reconciler_type: String,
     /// Address of this server's endpoint, also in the serving certificate; a loopback address gets
@@ -22,7 +23,7 @@ pub(crate) struct ServiceFlags {
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', default_value = "10.0.0.0/24", value_parser = service_range)]
     service_cluster_ip_range: Vec<IpAddr>,
     /// Call webhooks and aggregated APIs at the endpoints of their Services; false: at their
-    /// cluster IPs, which must lead somewhere from here
+    /// cluster IPs, which must be reachable from here
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     enable_aggregator_routing: bool,
 }

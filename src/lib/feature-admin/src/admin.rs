@@ -55,7 +55,7 @@ pub enum FeatureCommand {
     Uses(Option<String>),
     /// Tasks that remain.
     Tasks,
-    /// Whether no feature speaks against a change of version.
+    /// Whether no feature blocks a change of version.
     Check(VersionChange),
     /// Progress of all transitions, until there are none.
     Watch,
