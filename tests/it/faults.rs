@@ -142,8 +142,7 @@ fn every_image_pull_requirement_has_a_row_and_its_tests_exist() {
 
 #[test]
 fn every_requirement_of_control_planes_has_a_row_and_its_tests_exist() {
-    let seen: BTreeSet<String> =
-        checked_rows("docs/control-plane-tests.md").into_keys().collect();
+    let seen: BTreeSet<String> = checked_rows("docs/control-plane-tests.md").into_keys().collect();
     let numbered =
         |(letter, count): (char, u32)| (1..=count).map(move |row| format!("{letter}{row:02}"));
     let counts = [('G', 16), ('W', 13), ('V', 10), ('A', 8), ('S', 9)];

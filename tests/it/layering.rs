@@ -128,6 +128,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("testkit", &[]),
+    ("benches", &["testkit"]),
     (
         "ferrokube",
         &[

@@ -34,12 +34,18 @@ async fn a_webhook_reviews_what_its_rules_selectors_and_conditions_match() {
             "operations": [operation], "scope": scope}])
     };
     let hooks = [
-        ("in-other", json!({"namespaceSelector":
-            {"matchLabels": {"kubernetes.io/metadata.name": "other"}}})),
+        (
+            "in-other",
+            json!({"namespaceSelector":
+            {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}),
+        ),
         ("of-label", json!({"objectSelector": {"matchLabels": {"w": "yes"}}})),
-        ("on-condition", json!({"matchConditions":
+        (
+            "on-condition",
+            json!({"matchConditions":
             [{"name": "key", "expression": "has(object.data) && 'k' in object.data"},
-                {"name": "user", "expression": "request.userInfo.username != 'nobody'"}]})),
+                {"name": "user", "expression": "request.userInfo.username != 'nobody'"}]}),
+        ),
         ("of-cluster", json!({"rules": rule("*", "CREATE", "Cluster")})),
         ("of-deletes", json!({"rules": rule("configmaps", "DELETE", "*")})),
     ];
@@ -69,11 +75,14 @@ async fn a_webhook_reviews_what_its_rules_selectors_and_conditions_match() {
     assert_eq!(reviewed(&server, "on-condition"), ["CREATE b"]);
     assert_eq!(reviewed(&server, "of-cluster"), ["CREATE other"]);
     assert_eq!(reviewed(&server, "of-deletes"), ["DELETE a"]);
-    let dry = server.reviews("of-label").into_iter().map(|one| one.review["request"]["dryRun"].clone());
+    let dry =
+        server.reviews("of-label").into_iter().map(|one| one.review["request"]["dryRun"].clone());
     assert_eq!(dry.collect::<Vec<_>>(), [false, true, false]);
     let deleted = server.reviews("of-deletes").remove(0).review["request"].clone();
-    assert_eq!((&deleted["object"], &deleted["oldObject"]["metadata"]["name"]),
-        (&Value::Null, &json!("a")));
+    assert_eq!(
+        (&deleted["object"], &deleted["oldObject"]["metadata"]["name"]),
+        (&Value::Null, &json!("a"))
+    );
 }
 
 #[tokio::test]

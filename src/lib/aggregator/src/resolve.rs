@@ -61,7 +61,7 @@ impl ListedServices {
         Self { services }
     }
 
-    /// Whether the service has an entry, for whatever port.
+    /// Whether the service has an entry, for any port.
     pub(crate) fn has(&self, namespace: &str, name: &str) -> bool {
         self.services.contains_key(&(namespace.to_owned(), name.to_owned()))
     }

@@ -34,7 +34,7 @@ pub(crate) fn config(
     Ok(config)
 }
 
-/// The name that the certificate must have, whatever address it is found at.
+/// The name that the certificate must have, regardless of the address it is found at.
 pub(crate) fn server_name(service: &RemoteService) -> Result<ServerName<'static>, String> {
     ServerName::try_from(format!("{}.{}.svc", service.name, service.namespace))
         .map_err(|_| "its name cannot stand in a certificate".to_owned())

@@ -82,7 +82,7 @@ pub(super) fn definition(
     Ok(BuiltDefinition { definition: Arc::new(making.definition(versions, since)?), scale })
 }
 
-/// A definition for removing objects, whatever the schemas are. Never served.
+/// A definition for removing objects, regardless of schemas. Never served.
 pub(super) fn for_removal(
     object: &Document,
     inputs: &BuildInputs,

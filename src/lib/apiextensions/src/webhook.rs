@@ -14,7 +14,7 @@ use ferrokube_flow::{Away, AwayError};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_webhook::{
-    CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_called_back,
+    CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_revoked,
 };
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -122,7 +122,7 @@ impl ConversionWebhook {
     async fn wait_for(&self, other: impl Future<Output = ()>) -> Result<(), Failure> {
         let no_room = |why| self.no_room("other versions", why);
         let mut away = Away::begin(self.number, WAIT_BYTES).await.map_err(no_room)?;
-        unless_called_back(&mut away, other).await.map_err(no_room)?;
+        unless_revoked(&mut away, other).await.map_err(no_room)?;
         away.end(0).await.map(drop).map_err(no_room)
     }
 

@@ -112,7 +112,7 @@ pub fn add_authenticated(user: &mut UserInfo) {
     }
 }
 
-/// Limits anonymous users to reading the open paths, whatever the bindings say; they may not
+/// Limits anonymous users to reading the open paths, regardless of bindings; they may not
 /// impersonate either.
 ///
 /// It wraps the whole authorizer, so that requests, impersonation checks and access reviews agree.

@@ -68,7 +68,7 @@ impl BodyReader<'_> {
         tokio::select! {
             biased;
             read = reading => read,
-            () = slow.called_back() => Err(flow::too_many()),
+            () = slow.revoked() => Err(flow::too_many()),
         }
     }
 
@@ -81,7 +81,7 @@ impl BodyReader<'_> {
         }
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
-        while let Some(data) = next_or_called_back(&mut body, &mut held).await? {
+        while let Some(data) = next_or_revoked(&mut body, &mut held).await? {
             let arrived = first.len().max(rest.len()) + data.len();
             if arrived > self.limit {
                 drop(held);
@@ -116,7 +116,7 @@ impl BodyReader<'_> {
 }
 
 /// The next bytes of a body; 429 if its memory loan is revoked.
-async fn next_or_called_back(
+async fn next_or_revoked(
     body: &mut Body,
     held: &mut Option<Loan>,
 ) -> Result<Option<Bytes>, Failure> {
@@ -124,7 +124,7 @@ async fn next_or_called_back(
     tokio::select! {
         biased;
         data = next(body) => data,
-        () = loan.called_back() => Err(flow::too_many()),
+        () = loan.revoked() => Err(flow::too_many()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests for aggregated group versions: forwarded after the filters, whatever their verb.
+//! Requests for aggregated group versions: forwarded after the filters, regardless of their verb.
 
 use crate::action::{Action, ResourceAction};
 use crate::exchange::Request;

@@ -65,7 +65,7 @@ fn warn_of_deprecation(request: &mut Request<'_>, served: &Served) {
 }
 
 /// The registry's target: exactly what was authorized. A list or watch of one name keeps the name,
-/// whatever its selectors say.
+/// regardless of its selectors.
 fn target(action: ResourceAction<'_>, served: Served) -> Target {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Target {

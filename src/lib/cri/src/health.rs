@@ -29,7 +29,7 @@ struct HealthCheckResponse {
 /// Reported health of a service; the empty name is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceHealth {
-    /// It is serving.
+    /// Ready for calls.
     Serving,
     /// Any other status, by its number.
     Other(i32),

@@ -83,7 +83,11 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
     let advice =
         format!("run `chown -R --reference={shown} {shown}`: commands were run as another user");
     add(&faults.foreign, &format!("not of user {owner}"), &advice);
-    add(&faults.special, "neither file nor directory", "remove it: servers create only files and directories");
+    add(
+        &faults.special,
+        "neither file nor directory",
+        "remove it: servers create only files and directories",
+    );
     for error in &faults.unreadable {
         findings.push(Finding::wrong(
             FILES,

@@ -32,8 +32,7 @@ const EXCHANGE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, such as without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const WHAT_IT_IS_NOT: &str =
-    "ferrokube's stand-in for etcd in tests: it names a directory for the state, and has no etcd API\n";
+const WHAT_IT_IS_NOT: &str = "ferrokube's stand-in for etcd in tests: it names a directory for the state, and has no etcd API\n";
 
 /// Why the stand-in cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -220,7 +220,7 @@ impl FeatureAdmin {
         let all = match self.list().await {
             Ok(all) => reports(&all),
             Err(error @ FeatureAdminError::NotServed) => return error,
-            // Whoever may get a feature may not be allowed to list them.
+            // A user who may get a feature may not be allowed to list them.
             Err(_) => Vec::new(),
         };
         let names: Vec<&str> = all.iter().take(MAX_NAMES).map(|one| one.name.as_str()).collect();

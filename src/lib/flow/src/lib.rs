@@ -329,7 +329,7 @@ impl Flow {
         if let Some(grant) = self.lists.try_take(class.caller, bytes) {
             return Ok(Some(grant));
         }
-        // Not for whoever else a schema leads to the exempt level: seats are not bytes.
+        // Not for other users that a schema assigns to the exempt level: seats are not bytes.
         if class.is_master {
             return Ok(None);
         }

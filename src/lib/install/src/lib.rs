@@ -200,7 +200,7 @@ impl Installation {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Makes a directory with the usual mode, whatever the umask.
+    /// Makes a directory with the usual mode, regardless of the umask.
     fn directory(&self, path: &Path) -> Result<(), InstallError> {
         if path.is_dir() {
             return Ok(());

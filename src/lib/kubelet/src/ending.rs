@@ -4,9 +4,9 @@ use crate::assemble;
 use crate::background::in_background;
 use crate::ends::PodEnd;
 use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
-use crate::observe::observe;
 use crate::next::{ObservedPod, name_of};
 use crate::node::{PodNode, now};
+use crate::observe::observe;
 use crate::pod::NodePod;
 use crate::status::{self, StatusInputs, status};
 use crate::volumes;
@@ -97,7 +97,11 @@ fn remove_logs(logs: &Path, uid: &str) -> io::Result<()> {
 }
 
 /// Stops running containers in parallel, then sidecars in reverse order.
-async fn stop(node: &Arc<PodNode>, ending: &EndingPod, seen: &ObservedPod) -> Result<(), WorkerError> {
+async fn stop(
+    node: &Arc<PodNode>,
+    ending: &EndingPod,
+    seen: &ObservedPod,
+) -> Result<(), WorkerError> {
     let ip = hooks::address(node, seen);
     let begun = Instant::now();
     let inits = ending.pod.iter().flat_map(|pod| pod.spec.init_containers.iter().flatten());

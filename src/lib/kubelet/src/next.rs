@@ -100,7 +100,12 @@ pub(crate) fn name_of(report: &ContainerReport) -> (&str, u32) {
 pub(crate) type WallTime = i64;
 
 /// Computes the next action. `now` is compared with the runtime's timestamps.
-pub(crate) fn next(pod: &NodePod, seen: &ObservedPod, holds: &PodHolds, now: WallTime) -> PodAction {
+pub(crate) fn next(
+    pod: &NodePod,
+    seen: &ObservedPod,
+    holds: &PodHolds,
+    now: WallTime,
+) -> PodAction {
     if let Some(old) = seen
         .sandboxes
         .iter()

@@ -8,14 +8,14 @@ use crate::ends::PodEnd;
 use crate::environment;
 use crate::hooks::{self, StoppingContainer};
 use crate::log_files;
-use crate::observe::observe;
 use crate::names;
 use crate::next::{
-    PodAction, PodHolds, RESTARTS, ObservedPod, WallTime, backing_off, has_changed, name_of, next,
+    ObservedPod, PodAction, PodHolds, RESTARTS, WallTime, backing_off, has_changed, name_of, next,
     restarts_after,
 };
 use crate::node::{PodNode, now};
 use crate::objects::PodObjectError;
+use crate::observe::observe;
 use crate::pod::NodePod;
 use crate::probes::{ActedContainer, FailedProbe, PodProbes};
 use crate::pull_secrets::{self, ImageCredentials};

@@ -1,5 +1,5 @@
 //! The certificates in files and in a data directory, for people and for checks. Reads only, never
-//! waits, and takes whatever it finds.
+//! waits, and accepts any content.
 
 use crate::certificate::CertificateFacts;
 use crate::files;

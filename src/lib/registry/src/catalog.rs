@@ -196,7 +196,7 @@ impl Catalog {
         });
     }
 
-    /// Finds a resource, whatever its versions.
+    /// Finds a resource, in any version.
     pub fn definition(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
         self.table.load().definition(group, plural).cloned()
     }

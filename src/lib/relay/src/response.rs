@@ -96,7 +96,7 @@ impl Relay {
         };
         let called_back = async {
             match loan {
-                Some(loan) => loan.called_back().await,
+                Some(loan) => loan.revoked().await,
                 None => std::future::pending().await,
             }
         };

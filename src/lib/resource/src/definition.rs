@@ -44,7 +44,7 @@ impl Verbs {
     pub const UPDATE: Self = Self(64);
     /// `watch`
     pub const WATCH: Self = Self(128);
-    /// `create` and `get` of a subresource that another server answers, whatever the method.
+    /// `create` and `get` of a subresource that another server answers, for any method.
     pub const CONNECT: Self = Self(256 | 1 | 8);
     /// Every verb.
     pub const ALL: Self = Self(255);

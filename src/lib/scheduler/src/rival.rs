@@ -8,7 +8,7 @@ use tokio::time::Instant;
 const DURATION: Duration = Duration::from_secs(15);
 
 /// Last state of the lease. Its holder counts as alive for the lease's duration after each
-/// change that is seen, whatever its clock says.
+/// change that is seen, regardless of its clock.
 #[derive(Default)]
 pub(crate) struct RivalScheduler {
     seen: Option<Lease>,

@@ -57,7 +57,7 @@ impl ServiceResolver for NoServices {
     }
 }
 
-/// A service that a client connects to, whatever host name its URL has.
+/// A service that a client connects to, regardless of the host name in its URL.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceTarget {
     pub(crate) namespace: String,

@@ -25,13 +25,13 @@ const CALLS: usize = 16;
 
 /// Answers with the request's body. All but the first request are answered once [`CALLS`] of them
 /// have arrived.
-struct Echo {
+struct GatheringEcho {
     together: Barrier,
     /// Protocol and connection of each request.
     received: Mutex<Vec<(Version, SocketAddr)>>,
 }
 
-impl Handler for Echo {
+impl Handler for GatheringEcho {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         Box::pin(async move {
             let peer = request.extensions().get::<Arc<Peer>>().expect("of the listener");
@@ -70,8 +70,7 @@ async fn calls_over_http2_share_a_connection() {
     let address = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(address, tls, ListenerLimits::default()).unwrap();
     let (port, stats) = (server.local_address().port(), server.stats());
-    let echo =
-        Arc::new(Echo { together: Barrier::new(CALLS), received: Mutex::new(Vec::new()) });
+    let echo = Arc::new(GatheringEcho { together: Barrier::new(CALLS), received: Mutex::new(Vec::new()) });
     let (trigger, shutdown) = ShutdownTrigger::new();
     let serving = tokio::spawn(server.serve(Arc::clone(&echo) as Arc<dyn Handler>, shutdown));
 

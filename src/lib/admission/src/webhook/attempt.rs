@@ -30,7 +30,7 @@ pub(super) enum ReviewFault {
     Call(String),
     /// The webhook denied the write.
     Denied(Failure),
-    /// Rejected whatever the policy.
+    /// Rejected regardless of the failure policy.
     Failed(Failure),
 }
 

@@ -175,7 +175,7 @@ impl AuditPolicy {
     }
 
     /// Decides what a request's events contain. Objects with credentials are recorded at level
-    /// Metadata at most, whatever the rules say.
+    /// Metadata at most, regardless of the rules.
     pub fn plan(&self, subject: &AuditRequest<'_>) -> AuditPlan {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
             return AuditPlan {

@@ -92,7 +92,7 @@ impl ListEncoder<'_> {
         }
     }
 
-    /// The list as plain JSON, whatever the client accepts.
+    /// The list as plain JSON, regardless of what the client accepts.
     pub(crate) fn collect_json(&self, mut page: ListPage) -> Vec<u8> {
         match self.format.accepted.view {
             View::Table(version) => {

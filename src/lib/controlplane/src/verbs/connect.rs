@@ -1,4 +1,4 @@
-//! GET, POST and others of subresources that connect to something else, whatever the method.
+//! Requests of any method to subresources that connect to another server.
 
 use crate::action::ResourceAction;
 use crate::body;

@@ -59,7 +59,7 @@ pub(super) async fn delete_options(
     request.action.options().delete(Some(&body))
 }
 
-/// The `Status` of a completed delete, in whatever view the client accepts.
+/// The `Status` of a completed delete, in the view that the client accepts.
 fn deleted(
     api: &ResourceApi,
     request: &mut Request<'_>,

@@ -176,7 +176,11 @@ impl EvictionThreshold {
 
     /// The resource, if its availability is below the threshold, or if `was_crossed` below the
     /// threshold plus the amount to reclaim.
-    pub(crate) fn crossed(&self, figures: &NodeFigures, was_crossed: bool) -> Option<ResourceFigure> {
+    pub(crate) fn crossed(
+        &self,
+        figures: &NodeFigures,
+        was_crossed: bool,
+    ) -> Option<ResourceFigure> {
         let figure = self.signal.figure(figures)?;
         let more = self.reclaim.filter(|_| was_crossed).map_or(0, |it| it.of(figure.capacity));
         let least = self.least(figure.capacity).saturating_add(more);

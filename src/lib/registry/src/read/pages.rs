@@ -27,7 +27,7 @@ const MAX_STATES: usize = 128;
 /// Bytes that snapshots may keep from being freed; or as many as the store has live, if that is
 /// more.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// Interval of sweeps.
+/// Time between removals of unused snapshots.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Least recently used first.
