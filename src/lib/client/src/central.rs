@@ -1,9 +1,10 @@
 //! Central features of a component: their values come from the Feature API, unless the component's
 //! own command line sets them.
 //!
-//! Off until the API is read: it may have turned a feature off while this component was down. The
-//! last value that was read stays while the API is away; where the API is not served, the gates
-//! alone decide.
+//! A feature that stores something is off until the API is read: it may have been turned off while
+//! this component was down. One that stores nothing has the component's own value until then: a
+//! kubelet without its API server keeps to the limits that it was given. The last value that was
+//! read stays while the API is away; where the API is not served, the gates alone decide.
 
 use ferrokube_features::Gates;
 use ferrokube_features::transition::{FeatureState, is_canary};
@@ -18,18 +19,21 @@ pub(crate) struct CentralGates {
     gates: Gates,
     /// Name of the process among its like.
     component: String,
-    /// Those that are held off until they are read.
+    /// Those whose values in the API are not known yet.
     unread: BTreeSet<&'static str>,
 }
 
 impl CentralGates {
-    /// Turns them off.
+    /// Turns off those that store something.
     pub(crate) fn held(gates: &Gates, namespace: &str, component: String) -> Self {
-        let is_followed = namespace == NAMESPACE;
-        let central = gates.all().filter(|gate| is_followed && gate.is_central() && !gate.set);
-        let unread: BTreeSet<&str> = central.map(|gate| gate.gate.name).collect();
-        for name in &unread {
-            gates.follow(name, false);
+        let mut unread = BTreeSet::new();
+        if namespace == NAMESPACE {
+            for gate in gates.all().filter(|gate| gate.is_central() && !gate.set) {
+                unread.insert(gate.gate.name);
+                if gate.stores() {
+                    gates.follow(gate.gate.name, false);
+                }
+            }
         }
         Self { gates: gates.clone(), component, unread }
     }
@@ -78,18 +82,22 @@ fn told(feature: &DynamicObject, component: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_features::LOG_TRACKING;
+    use ferrokube_features::{LOG_TRACKING, MAX_PARALLEL_IMAGE_PULLS};
     use kube::api::ApiResource;
     use kube::core::GroupVersionKind;
     use serde_json::json;
 
     fn feature(state: &str, percent: u8) -> DynamicObject {
+        named("LogTracking", state, percent)
+    }
+
+    fn named(name: &str, state: &str, percent: u8) -> DynamicObject {
         let kind = GroupVersionKind::gvk("features.k8s.io", "v1alpha1", "Feature");
         let data = json!({
             "spec": {"canaryPercent": percent},
             "status": {"state": state, "dynamic": true},
         });
-        DynamicObject::new("LogTracking", &ApiResource::from_gvk(&kind)).data(data)
+        DynamicObject::new(name, &ApiResource::from_gvk(&kind)).data(data)
     }
 
     fn held(gates: &Gates) -> CentralGates {
@@ -112,6 +120,23 @@ mod tests {
         let (own, _) = Gates::new(gates.version(), &own).unwrap();
         held(&own).follow(&feature("Off", 100));
         assert!(own.enabled(&LOG_TRACKING), "its own command line");
+    }
+
+    /// The limit of a kubelet whose API server is away, with `serializeImagePulls: false`: without
+    /// it nothing would bound the pulls.
+    #[test]
+    fn p23_a_feature_that_stores_nothing_has_its_own_value_until_it_is_read() {
+        let gates = Gates::default();
+        let limit = gates.live(&MAX_PARALLEL_IMAGE_PULLS);
+        let is_on = || limit.load(std::sync::atomic::Ordering::Relaxed);
+        let mut central = held(&gates);
+        assert!(central.is_waiting() && is_on());
+        central.follow(&named("MaxParallelImagePulls", "", 100));
+        assert!(is_on(), "announced, and not decided");
+        central.follow(&named("MaxParallelImagePulls", "Off", 100));
+        assert!(!is_on());
+        central.release();
+        assert!(!is_on(), "what was read last counts");
     }
 
     #[test]

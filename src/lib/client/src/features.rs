@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const UNSERVED: Duration = Duration::from_secs(20);
 /// Interval of checks for newly used gates, and delay before a failed report is tried again.
 const LOOK: Duration = Duration::from_secs(10);
-/// Interval of attempts to read the API for the first time: until then, central features are off.
+/// Interval of attempts to read the API for the first time: until then, most central features are off.
 const UNREAD: Duration = Duration::from_secs(2);
 /// A missing value is reported within this time, at random: nearly all components then find that
 /// another was faster. Much less than the evaluation time of the server.
@@ -134,8 +134,8 @@ impl Future for FeatureReports {
 /// Needs the rights of the role `system:feature-reporter`. `component` is the name of the process
 /// among its like.
 ///
-/// From the call on, central features that the command line does not set are off, until the API is
-/// read, or found to be absent.
+/// From the call on, central features that store something, and that the command line does not set,
+/// are off, until the API is read, or found to be absent.
 pub fn report_uses(client: Client, gates: Gates, component: String) -> FeatureReports {
     report_uses_in(client, NAMESPACE.to_owned(), gates, component)
 }

@@ -33,24 +33,25 @@ impl<'a> CoverageFigures<'a> {
         })
     }
 
-    /// Figures of a feature's sources, in their order.
-    fn of(self, descriptor: &Descriptor) -> Vec<SourceCoverage<'a>> {
-        let sources = descriptor.sources.iter();
-        sources.filter_map(|path| self.read().find(|one| one.path == *path)).collect()
+    /// Figure of a source; `None`: not measured.
+    fn of(self, path: &str) -> Option<SourceCoverage<'a>> {
+        self.read().find(|one| one.path == path)
     }
 
-    /// Appends a section with a table, as Markdown.
+    /// Appends a section with a table of all sources, as Markdown.
     pub(crate) fn write(self, descriptor: &Descriptor, page: &mut String) {
-        let figures = self.of(descriptor);
-        if figures.is_empty() {
-            return;
-        }
         // Writing to a string cannot fail.
         let _ = write!(page, "\n## Test coverage\n\n{}\n\n", self.measured());
         page.push_str("| file | lines |\n|---|---|\n");
-        for SourceCoverage { path, covered, lines } in figures {
-            let percent = covered * 100 / lines.max(1);
-            let _ = writeln!(page, "| `{path}` | {percent} % ({covered} of {lines}) |");
+        for path in descriptor.sources {
+            let figure = match self.of(path) {
+                Some(SourceCoverage { covered, lines, .. }) => {
+                    let percent = covered * 100 / lines.max(1);
+                    format!("{percent} % ({covered} of {lines})")
+                }
+                None => "not measured".to_owned(),
+            };
+            let _ = writeln!(page, "| `{path}` | {figure} |");
         }
     }
 }
@@ -73,8 +74,15 @@ mod tests {
             for path in descriptor.sources {
                 assert!(root.join(path).is_file(), "{name}: {path}");
             }
-            for one in figures.of(descriptor) {
-                assert!(one.covered <= one.lines && one.lines > 0, "{one:?}");
+            let mut page = String::new();
+            figures.write(descriptor, &mut page);
+            for path in descriptor.sources {
+                let figure = figures.of(path);
+                let is_right = |one: &SourceCoverage<'_>| one.covered <= one.lines && one.lines > 0;
+                assert!(figure.as_ref().is_none_or(is_right), "{figure:?}");
+                let row = page.lines().find(|row| row.starts_with(&format!("| `{path}` | ")));
+                let is_measured = row.map(|row| !row.ends_with("| not measured |"));
+                assert_eq!(is_measured, Some(figure.is_some()), "{path}: {row:?}");
             }
         }
         let is_source =

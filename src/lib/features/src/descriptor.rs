@@ -52,7 +52,8 @@ pub enum FeatureSetting {
     /// From their own command lines: it is read once, or needs other flags.
     Local,
     /// From the API, by the command line of the API server, without a restart, unless their own
-    /// sets it. Such a feature may be made dynamic.
+    /// sets it. Such a feature may be made dynamic. Until the API is read it is off if it stores
+    /// anything.
     Central,
 }
 

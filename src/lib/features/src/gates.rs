@@ -59,6 +59,11 @@ impl GateState {
     pub fn is_central(&self) -> bool {
         self.descriptor.is_some_and(|one| one.setting == FeatureSetting::Central)
     }
+
+    /// Whether there is something to remove when it is turned off.
+    pub fn stores(&self) -> bool {
+        self.descriptor.is_some_and(|one| !one.tasks.is_empty())
+    }
 }
 
 impl Default for Gates {

@@ -97,7 +97,7 @@ pub(crate) static MAX_PARALLEL_IMAGE_PULLS_DESCRIPTOR: Descriptor = Descriptor {
         answer("P22", "No: it bounds the use of network and disk."),
         answer(
             "P23",
-            "Pulls continue without the API server. A kubelet that starts without it pulls as while the feature is off (P03), until it knows which value applies. The list is in memory: after a restart of the kubelet, pulls that the runtime continues are not counted.",
+            "Pulls continue without the API server. A kubelet that starts without it has the value of its own command line, so that its limit holds (also with `serializeImagePulls: false`, where nothing else would bound pulls), until it reads that the feature is off; a kubelet that runs keeps the value that it read last. The list is in memory: after a restart of the kubelet, pulls that the runtime continues are not counted.",
         ),
         answer(
             "P24",

@@ -156,11 +156,12 @@ Every feature has a gate, which `--feature-gates` sets for a process. With the g
 To turn a feature off, start the server without it. The object is `TurningOff` while tasks clear stored objects, and until no component reports the old value
 for the evaluation time (`--feature-evaluation-time`, 60 s); then it is `Off`, and OpenAPI no longer shows its fields:
 
-    ferrokube all-in-one --feature-gates=FeatureAPI=true
+    ferrokube all-in-one --feature-gates=FeatureAPI=true,LogTracking=false
     ferrokube feature-admin watch
     ferrokube feature-admin wait CoordinatedLeaderElection --for state=Off
     ferrokube feature-admin check-downgrade --to 1.35
 
+The last one says safe if all features are off that 1.35 lacks and that store something: LogTracking, too.
 `benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes. `--emulated-version` chooses the version whose gates and
 defaults apply; `--min-compatibility-version` says how old other components may be: a default that they would not understand waits for them.
 
@@ -194,7 +195,8 @@ upgrade or a downgrade is safe, and `DanglingReferences` how many stored objects
 [features-tests.md](features-tests.md) lists the tests of each requirement.
 
 A central feature is set once, by `--feature-gates` of the API server: other components take its value from the API, without a restart, unless their own command
-line sets it. Until a component has read the value, the feature is off there; where the API server serves no features, its own gates apply.
+line sets it. Until a component has read the value, a feature that stores something is off there, and another has the component's own
+value: the limits of a kubelet hold without an API server. Where the API server serves no features, the component's own gates apply.
 The API server may let the API set it instead:
 
     ferrokube all-in-one --feature-gates=FeatureAPI=true --dynamic-features=LogTracking
