@@ -437,7 +437,8 @@ impl KubeletSetup {
                 kubelet = kubelet.server(server);
             }
             let client = connection.with_agent(AGENT).client()?;
-            let reporting = report_uses(client.clone(), gates, identity.name.clone());
+            let reporter = report_uses(client.clone(), gates, identity.name.clone());
+            let uses = reporter.lease_uses();
             let own = client.clone();
             background = Box::pin(async move {
                 let renewing = async {
@@ -445,9 +446,9 @@ impl KubeletSetup {
                         certificates.renew_client(&own).await;
                     }
                 };
-                tokio::join!(reporting, renewing);
+                tokio::join!(reporter, renewing);
             });
-            kubelet = kubelet.api(NodeApi::new(client, identity, queue));
+            kubelet = kubelet.api(NodeApi::new(client, identity, queue).uses(uses));
         }
         Ok(AssembledKubelet { kubelet, images, background })
     }

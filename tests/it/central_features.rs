@@ -101,6 +101,25 @@ async fn f06_f17_the_api_switches_running_processes() {
     }
 }
 
+/// Silence is not agreement.
+#[tokio::test]
+async fn the_lease_of_a_leader_says_which_features_it_uses() {
+    const LEASE: &str =
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+    let cluster = server(&["--feature-gates=FeatureAPI=true,LogTracking=false"]);
+    let logs = tempfile::tempdir().unwrap();
+    let log = logs.path().join("manager");
+    let manager = ManagerProcess::start(&cluster.kubeconfig(), log, &[]);
+    let admin = cluster.admin().unwrap();
+    wait_until("its Lease has the value", BOUND, || async {
+        let lease = admin.get(LEASE).await.unwrap();
+        let uses = lease.body["metadata"]["annotations"]["features.k8s.io/uses"].as_str();
+        let is_there = uses.is_some_and(|uses| uses.contains("LogTracking=false"));
+        if is_there { Ok(()) } else { Err(format!("{} {}", lease.text, manager.log())) }
+    })
+    .await;
+}
+
 /// Name of a manager among its like: host and port.
 async fn component(manager: &ManagerProcess) -> String {
     let port = wait_until("the manager listens", BOUND, || async {

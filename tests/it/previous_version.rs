@@ -1,7 +1,7 @@
 //! Upgrades and downgrades between this version and the one before, on the same data directory: this
 //! program, emulating it, or the program of an earlier commit, which the environment names:
 //!
-//!     FERROKUBE_PREVIOUS=/path/to/ferrokube cargo test --test it -- previous_version --include-ignored
+//!     FERROKUBE_PREVIOUS=/path/to/ferrokube cargo test --test it -- previous_version
 //!
 //! `tests/previous` builds the commit before the Feature API, 192bf06c.
 
@@ -10,6 +10,7 @@ use crate::controllers::ManagerProcess;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::io::Write;
 
 const FEATURES: &str = "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -51,8 +52,7 @@ async fn manages(cluster: &Cluster, previous: &Previous, namespace: &str) {
     let logs = tempfile::tempdir().unwrap();
     let log = logs.path().join("manager");
     let program = previous.program.as_ref();
-    let manager =
-        ManagerProcess::start_of(program, &cluster.kubeconfig(), log, previous.flags);
+    let manager = ManagerProcess::start_of(program, &cluster.kubeconfig(), log, previous.flags);
     made(&admin, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
     let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
     wait_until("its controllers run", BOUND, || async {
@@ -124,9 +124,12 @@ async fn p08_features_survive_upgrade_downgrade_upgrade_of_the_program() {
 }
 
 #[tokio::test]
-#[ignore = "FERROKUBE_PREVIOUS has to name the program of an earlier commit (tests/previous)"]
 async fn p08_p29_features_survive_upgrades_of_an_earlier_program() {
-    let program = std::env::var_os("FERROKUBE_PREVIOUS")
-        .expect("FERROKUBE_PREVIOUS names the program of an earlier commit");
+    let Some(program) = std::env::var_os("FERROKUBE_PREVIOUS") else {
+        // Not by a macro, whose output is only shown of tests that fail.
+        let why = "NOT RUN: upgrades of an earlier program, which FERROKUBE_PREVIOUS would name \
+                   (tests/previous builds one)";
+        return writeln!(std::io::stderr(), "{why}").unwrap();
+    };
     up_and_down(&Previous { program, flags: &[] }).await;
 }

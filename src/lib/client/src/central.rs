@@ -24,14 +24,16 @@ pub(crate) struct CentralGates {
 }
 
 impl CentralGates {
-    /// Turns off those that store something.
+    /// Turns off those that store something, unless this process has read them before: its
+    /// controllers or its node may have started again.
     pub(crate) fn held(gates: &Gates, namespace: &str, component: String) -> Self {
         let mut unread = BTreeSet::new();
         if namespace == NAMESPACE {
-            for gate in gates.all().filter(|gate| gate.is_central() && !gate.set) {
+            let central = gates.all().filter(|gate| gate.is_central() && !gate.set);
+            for gate in central.filter(|gate| !gate.followed) {
                 unread.insert(gate.gate.name);
                 if gate.stores() {
-                    gates.follow(gate.gate.name, false);
+                    gates.presume(gate.gate.name, false);
                 }
             }
         }
@@ -47,7 +49,7 @@ impl CentralGates {
     pub(crate) fn release(&mut self) {
         for name in std::mem::take(&mut self.unread) {
             if let Some(gate) = self.gates.get(name) {
-                self.gates.follow(name, gate.configured);
+                self.gates.presume(name, gate.configured);
             }
         }
     }
@@ -152,6 +154,9 @@ mod tests {
         // Not served for a while: what was read last counts.
         central.release();
         assert!(!central.is_waiting() && !gates.enabled(&LOG_TRACKING));
+        gates.follow("LogTracking", true);
+        drop(held(&gates));
+        assert!(gates.enabled(&LOG_TRACKING), "started again in the same process");
         let alone = Gates::default();
         held(&alone).release();
         assert!(alone.enabled(&LOG_TRACKING), "without the API the gates decide");

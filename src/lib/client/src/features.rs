@@ -6,6 +6,7 @@
 //! version has reported is not reported again, so writes do not grow with the cluster.
 
 use crate::central::{CentralGates, NAMESPACE};
+use crate::lease_uses::LeaseUses;
 use crate::outage::Outage;
 use ferrokube_features::Gates;
 use futures::StreamExt;
@@ -27,7 +28,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 const UNSERVED: Duration = Duration::from_secs(20);
 /// Interval of checks for newly used gates, and delay before a failed report is tried again.
 const LOOK: Duration = Duration::from_secs(10);
-/// Interval of attempts to read the API for the first time: until then, most central features are off.
+/// Interval of attempts to read the API for the first time: until then, most central features are
+/// off.
 const UNREAD: Duration = Duration::from_secs(2);
 /// A missing value is reported within this time, at random: nearly all components then find that
 /// another was faster. Much less than the evaluation time of the server.
@@ -112,6 +114,7 @@ fn delay(uniform: f64) -> Duration {
 pub struct FeatureReports {
     run: BoxFuture<'static, ()>,
     is_answered: watch::Receiver<bool>,
+    uses: LeaseUses,
 }
 
 impl FeatureReports {
@@ -120,6 +123,12 @@ impl FeatureReports {
     pub fn answered(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut is_answered = self.is_answered.clone();
         async move { drop(is_answered.wait_for(|is_answered| *is_answered).await) }
+    }
+
+    /// For the Lease that the component renews: what it says there counts although its reports do
+    /// not arrive.
+    pub fn lease_uses(&self) -> LeaseUses {
+        self.uses.clone()
     }
 }
 
@@ -150,8 +159,10 @@ pub fn report_uses_in(
 ) -> FeatureReports {
     let central = CentralGates::held(&gates, &namespace, component);
     let (answered, is_answered) = watch::channel(false);
-    let reporter = Reporter { gates, central, answered };
-    FeatureReports { run: Box::pin(reporter.run(client, namespace)), is_answered }
+    let (served, is_served) = watch::channel(false);
+    let uses = LeaseUses::new(gates.clone(), is_served);
+    let reporter = Reporter { gates, central, answered, served };
+    FeatureReports { run: Box::pin(reporter.run(client, namespace)), is_answered, uses }
 }
 
 /// Inputs of the reports.
@@ -159,6 +170,8 @@ struct Reporter {
     gates: Gates,
     central: CentralGates,
     answered: watch::Sender<bool>,
+    /// Whether Features are served, and have been read.
+    served: watch::Sender<bool>,
 }
 
 impl Reporter {
@@ -174,6 +187,7 @@ impl Reporter {
                 Err(kube::Error::Api(status)) => {
                     if status.code == 404 {
                         self.central.release();
+                        self.served.send_replace(false);
                     }
                     self.answered.send_replace(true);
                     sleep(if status.code == 404 { UNSERVED } else { self.pause() }).await;
@@ -214,6 +228,7 @@ impl Reporter {
                 Some(Ok(Event::Init)) => reports.known.clear(),
                 Some(Ok(Event::InitDone)) => {
                     self.answered.send_replace(true);
+                    self.served.send_replace(true);
                     _ = outage.works();
                 }
                 Some(Err(error)) => {

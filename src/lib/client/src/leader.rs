@@ -9,6 +9,7 @@
 //! server chooses its holder, which leaves it to another one when asked.
 
 use crate::candidacy::{Candidacy, CandidateVersions};
+use crate::lease_uses::LeaseUses;
 use crate::outage::{Outage, last_cause};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -98,6 +99,7 @@ pub struct Elector {
     timing: LeaseTiming,
     observed: Option<(Lease, Instant)>,
     candidacy: Option<Candidacy>,
+    uses: Option<LeaseUses>,
 }
 
 impl Elector {
@@ -111,7 +113,15 @@ impl Elector {
             timing: LeaseTiming::default(),
             observed: None,
             candidacy: None,
+            uses: None,
         }
+    }
+
+    /// Says in the lease which features the holder uses.
+    #[must_use]
+    pub fn reporting(mut self, uses: LeaseUses) -> Self {
+        self.uses = Some(uses);
+        self
     }
 
     /// Leaves the choice to the API server, which knows this process by these versions.
@@ -225,7 +235,8 @@ impl Elector {
     }
 
     async fn create(&mut self) -> Result<bool, kube::Error> {
-        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let mut metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        self.annotate(&mut metadata);
         let lease = Lease { metadata, spec: Some(self.record(&LeaseSpec::default(), false)) };
         self.keep(self.leases.create(&PostParams::default(), &lease).await)
     }
@@ -237,8 +248,15 @@ impl Elector {
         ours: bool,
     ) -> Result<bool, kube::Error> {
         lease.spec = Some(self.record(&old, ours));
+        self.annotate(&mut lease.metadata);
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await;
         self.keep(written)
+    }
+
+    fn annotate(&self, metadata: &mut ObjectMeta) {
+        if let Some(uses) = &self.uses {
+            uses.annotate(metadata);
+        }
     }
 
     /// A conflict means that another candidate was faster.

@@ -234,8 +234,11 @@ pub(crate) async fn run(
     leading: watch::Sender<bool>,
 ) -> Result<(), ManagerError> {
     let client = config.connection.client()?;
+    // Also while another manager leads.
+    let mut reports = report_uses(client.clone(), config.gates.clone(), config.component.clone());
     let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone())
-        .timing(config.timing);
+        .timing(config.timing)
+        .reporting(reports.lease_uses());
     if config.leader_elect && config.gates.enabled(&COORDINATED_LEADER_ELECTION) {
         elector = elector.coordinated(CandidateVersions {
             binary: format!("{}.0", KubernetesVersion::CURRENT),
@@ -243,8 +246,6 @@ pub(crate) async fn run(
         });
     }
     let stopped = shutdown.begun();
-    // Also while another manager leads.
-    let mut reports = report_uses(client.clone(), config.gates.clone(), config.component.clone());
     tokio::pin!(stopped);
     if config.leader_elect {
         tokio::select! {

@@ -252,6 +252,10 @@ impl FeatureReport {
             )
         } else if why.contains("does not have the feature") {
             "An older API server leads: upgrade it, or turn the feature off with the newer version first.".to_owned()
+        } else if why.contains("that renews Lease") {
+            format!(
+                "Restart that component with {flag}. If it takes the value from the API, its reports do not arrive: it needs the role system:feature-reporter."
+            )
         } else if why.starts_with("a component of") {
             format!(
                 "Restart the components of that version with {flag}; `feature-admin uses {}` shows the first that reported it.",
@@ -322,6 +326,7 @@ pub(crate) mod tests {
             ("20% of the components have it on first", "canaryPercent"),
             ("version 1.35 does not have the feature", "upgrade it"),
             ("a component of version 1.36 has it on", "Restart the components of that version"),
+            ("the component that renews Lease kube-node-lease/a has it on", "feature-reporter"),
             ("there are 32 reported values, and no room for others", "feature-admin uses"),
             ("2 objects use it: a, b", "Change or delete these objects"),
             ("1 objects use it: a; the first cannot be written: denied", "Remove what refuses"),

@@ -25,6 +25,11 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// As [`aligned`], or a sentence if there is only the heading.
+fn aligned_or(rows: &[Vec<String>], nothing: &str) -> String {
+    if rows.len() > 1 { aligned(rows) } else { format!("{nothing}\n") }
+}
+
 fn heading(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
@@ -41,7 +46,7 @@ pub(crate) fn table(all: &[FeatureReport]) -> String {
         row.extend([uses.join(","), if blocked { "yes" } else { "" }.to_owned()]);
         row
     }));
-    aligned(&rows)
+    aligned_or(&rows, "there are no features")
 }
 
 /// A page about a feature.
@@ -146,7 +151,7 @@ pub(crate) fn uses(features: &[FeatureReport]) -> String {
             vec![name, version, value, one.reporter.clone(), one.since.clone()]
         }));
     }
-    aligned(&rows)
+    aligned_or(&rows, "no component has reported a value")
 }
 
 pub(crate) fn tasks(features: &[FeatureReport]) -> String {
@@ -161,7 +166,7 @@ pub(crate) fn tasks(features: &[FeatureReport]) -> String {
             rows.push(vec![feature.name.clone(), state, task.clone(), done]);
         }
     }
-    aligned(&rows)
+    aligned_or(&rows, "no feature is in transition")
 }
 
 fn bar(done: u64, total: u64) -> String {
@@ -257,6 +262,14 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    #[test]
+    fn an_empty_list_is_a_sentence() {
+        let resting = FeatureReport { tasks: Vec::new(), uses: Vec::new(), ..report() };
+        assert_eq!(table(&[]), "there are no features\n");
+        assert_eq!(uses(&[resting.clone()]), "no component has reported a value\n");
+        assert_eq!(tasks(&[resting]), "no feature is in transition\n");
     }
 
     #[test]

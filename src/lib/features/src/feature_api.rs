@@ -103,7 +103,10 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
             "Feature: one for each gate, and those of others in their namespaces. `feature-admin` lists pages of 500; the board shows 1,000.",
         ),
         answer("P18", "None."),
-        answer("P19", "None. Turning a feature off makes objects smaller."),
+        answer(
+            "P19",
+            "An annotation of about 100 bytes in the Leases of kubelets and of the controller manager that leads. Turning a feature off makes objects smaller.",
+        ),
         answer(
             "P20",
             "None to requests: nothing is done for a request. Turning a feature off writes each object that uses it once, at most 16 at a time.",
@@ -115,7 +118,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         answer("P22", "No."),
         answer(
             "P23",
-            "Components keep the values that they have. Reports are sent when the API server is back, within 20 s at random.",
+            "Components keep the values that they have. One that starts meanwhile has those features off that store something, and its own values of others, until it reads them. Reports are sent when the API server is back, within 20 s at random.",
         ),
         answer(
             "P24",
@@ -139,7 +142,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P29",
-            "Any: a component that does not report is not waited for; one that reports an old value is. API servers of different versions: those that have the feature lead it.",
+            "Any: a component that neither reports nor says in its Lease which value it has, as those of versions before this feature, is not waited for; one that has an old value is. API servers of different versions: those that have the feature lead it.",
         ),
         answer(
             "P30",

@@ -33,6 +33,7 @@ struct GateValue {
     live: Arc<AtomicBool>,
     set: bool,
     asked: AtomicBool,
+    followed: AtomicBool,
 }
 
 /// One gate of [`Gates::all`].
@@ -52,6 +53,8 @@ pub struct GateState {
     pub set: bool,
     /// Whether the value was read: an unread gate is not in use.
     pub asked: bool,
+    /// Whether it is a value of the Feature API.
+    pub followed: bool,
 }
 
 impl GateState {
@@ -162,7 +165,17 @@ impl Gates {
     /// Sets a gate to its value in the Feature API. Returns whether it changes.
     pub fn follow(&self, name: &str, enabled: bool) -> bool {
         let found = self.find(name);
-        found.is_some_and(|value| value.live.swap(enabled, Ordering::Relaxed) != enabled)
+        found.is_some_and(|value| {
+            value.followed.store(true, Ordering::Relaxed);
+            value.live.swap(enabled, Ordering::Relaxed) != enabled
+        })
+    }
+
+    /// Sets a gate while its value in the Feature API is unknown.
+    pub fn presume(&self, name: &str, enabled: bool) {
+        if let Some(value) = self.find(name) {
+            value.live.store(enabled, Ordering::Relaxed);
+        }
     }
 
     /// The same settings for another component of the process: with values and a record of its own.
@@ -209,8 +222,9 @@ impl GateValue {
     fn new(gate: &'static Gate, spec: &'static GateSpec, set: Option<bool>) -> Self {
         let configured = set.unwrap_or(spec.default);
         let live = Arc::new(AtomicBool::new(configured));
-        let (set, asked) = (set.is_some(), AtomicBool::new(false));
-        Self { gate, descriptor: None, spec, configured, live, set, asked }
+        let (asked, followed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (descriptor, set) = (None, set.is_some());
+        Self { gate, descriptor, spec, configured, live, set, asked, followed }
     }
 
     fn state(&self) -> GateState {
@@ -222,6 +236,7 @@ impl GateValue {
             configured: self.configured,
             set: self.set,
             asked: self.asked.load(Ordering::Relaxed),
+            followed: self.followed.load(Ordering::Relaxed),
         }
     }
 }

@@ -138,6 +138,10 @@ pub struct TransitionView<'a> {
     /// Percentage of components that turn the feature on first; less than 100 holds
     /// [`FeatureState::TurningOn`].
     pub canary: u8,
+    /// A component that is alive and has the other value, as the Lease says that it has renewed
+    /// since the record was stored: its reports do not arrive. Only matters when the evaluation is
+    /// over.
+    pub component: Option<&'a str>,
 }
 
 /// Why a transition does not advance.
@@ -151,6 +155,8 @@ pub enum Blocker {
     Unobserved(String),
     /// Components of this version report the old value.
     Use(FeatureUse),
+    /// The component that renews this Lease has the old value, and does not report it.
+    Component(String, bool),
     /// The list of reported values is full, so others may be missing.
     Full,
     /// Only this percentage of the components has it on.
@@ -164,6 +170,10 @@ impl fmt::Display for Blocker {
             Self::Silent(id) => write!(f, "API server {id} does not say how it is configured"),
             Self::Canary(percent) => write!(f, "{percent}% of the components have it on first"),
             Self::Full => write!(f, "there are {MAX_USES} reported values, and no room for others"),
+            Self::Component(lease, enabled) => {
+                let value = if *enabled { "on" } else { "off" };
+                write!(f, "the component that renews Lease {lease} has it {value}")
+            }
             Self::Unobserved(id) => write!(f, "API server {id} has not observed the transition"),
             Self::Use(FeatureUse { version, enabled }) => {
                 let value = if *enabled { "on" } else { "off" };
@@ -283,8 +293,10 @@ impl TransitionRecord {
             return TransitionStep::Wait(left);
         }
         let old = self.uses.iter().find(|found| found.enabled != view.desired);
+        let old = old.map(|old| Blocker::Use(old.clone()));
+        let silent = view.component.map(|id| Blocker::Component(id.to_owned(), !view.desired));
         let full = (self.uses.len() >= MAX_USES).then_some(Blocker::Full);
-        if let Some(blocker) = old.map(|old| Blocker::Use(old.clone())).or(full) {
+        if let Some(blocker) = old.or(silent).or(full) {
             // Entries are only ever added, so that only another evaluation shows whether it holds.
             return TransitionStep::Blocked(blocker, Some(self.evaluated_again()));
         }
@@ -357,7 +369,8 @@ mod tests {
         others: &'a [ServerReport],
     ) -> TransitionView<'a> {
         let (observed, evaluation) = (Duration::ZERO, EVALUATION);
-        TransitionView { desired, tasks, others, observed, evaluation, canary: 100 }
+        let (canary, component) = (100, None);
+        TransitionView { desired, tasks, others, observed, evaluation, canary, component }
     }
 
     #[test]
@@ -402,6 +415,26 @@ mod tests {
         let over = TransitionView { observed: EVALUATION, ..view(false, &[], &[]) };
         let TransitionStep::Blocked(blocker, Some(next)) = record.next(&over) else { panic!() };
         assert_eq!(blocker.to_string(), "a component of version 1.36 has it on");
+        assert!(next.uses.is_empty() && next.evaluating && next.state == record.state);
+    }
+
+    /// Silence is not agreement.
+    #[test]
+    fn a_live_component_that_does_not_report_starts_another_evaluation() {
+        let record = TransitionRecord {
+            state: FeatureState::TurningOff,
+            number: 1,
+            tasks: vec![WAIT_FOR_USES.into()],
+            uses: vec![used(false)],
+            evaluating: true,
+        };
+        let component = Some("kube-node-lease/a");
+        let early = TransitionView { component, ..view(false, &[], &[]) };
+        assert_eq!(record.next(&early), TransitionStep::Wait(EVALUATION));
+        let over = TransitionView { observed: EVALUATION, ..early };
+        let TransitionStep::Blocked(blocker, Some(next)) = record.next(&over) else { panic!() };
+        let want = "the component that renews Lease kube-node-lease/a has it on";
+        assert_eq!(blocker.to_string(), want);
         assert!(next.uses.is_empty() && next.evaluating && next.state == record.state);
     }
 

@@ -61,6 +61,10 @@ struct ModelComponent {
     since: u64,
     /// When it reports next.
     due: Option<u64>,
+    /// It lacks the right to report: only its Lease says which value it has.
+    is_mute: bool,
+    /// Value in its Lease, the record's revision when it was renewed, and when it is renewed next.
+    lease: (bool, u64, u64),
 }
 
 /// A server that is wrong, to see whether the model notices.
@@ -80,10 +84,12 @@ enum SeededBug {
     TasksLost,
     /// Keeps the uses of the evaluation before.
     UsesKept,
+    /// Takes silence for agreement.
+    LeasesIgnored,
 }
 
 impl SeededBug {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NoEvaluation,
         Self::WallClock,
         Self::UsesIgnored,
@@ -91,12 +97,14 @@ impl SeededBug {
         Self::NotVerified,
         Self::TasksLost,
         Self::UsesKept,
+        Self::LeasesIgnored,
     ];
 
     fn see<'a>(self, view: &mut TransitionView<'a>, clock: u64) {
         match self {
             Self::WallClock => view.observed = Duration::from_secs(clock),
             Self::ServersIgnored => view.others = &[],
+            Self::LeasesIgnored => view.component = None,
             _ => {}
         }
     }
@@ -177,7 +185,14 @@ impl TransitionModel {
             })
             .collect();
         let components = (0..random.below(4))
-            .map(|_| ModelComponent { alive: true, value: true, since: 0, due: None })
+            .map(|_| ModelComponent {
+                alive: true,
+                value: true,
+                since: 0,
+                due: None,
+                is_mute: random.one_in(4),
+                lease: (true, 0, 0),
+            })
             .collect();
         Self {
             bug: None,
@@ -268,6 +283,11 @@ impl TransitionModel {
             })
             .collect();
         let tasks = if desired { Vec::new() } else { TASKS.map(str::to_owned).to_vec() };
+        let differs = |one: &ModelComponent| {
+            let (value, revision, _) = one.lease;
+            value != desired && revision == self.revision
+        };
+        let component = self.components.iter().any(differs).then_some("a");
         let mut view = TransitionView {
             desired,
             tasks: &tasks,
@@ -275,6 +295,7 @@ impl TransitionModel {
             observed: Duration::from_secs(observed),
             evaluation: Duration::from_secs(EVALUATION),
             canary: 100,
+            component,
         };
         if let Some(bug) = self.bug {
             bug.see(&mut view, clock);
@@ -316,8 +337,11 @@ impl TransitionModel {
             if !component.alive {
                 continue;
             }
+            if self.now >= component.lease.2 {
+                component.lease = (component.value, self.revision, self.now + RENEWAL);
+            }
             let own = FeatureUse { version, enabled: component.value };
-            if self.record.uses.contains(&own) {
+            if component.is_mute || self.record.uses.contains(&own) {
                 component.due = None;
                 continue;
             }

@@ -105,6 +105,7 @@ impl Greeter {
             observed: self.seen.1.elapsed(),
             evaluation: EVALUATION,
             canary: 100,
+            component: None,
         };
         let next = match record.next(&view) {
             TransitionStep::Rest if feature.data["status"]["state"].is_null() => record,

@@ -4,13 +4,14 @@ use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus, UsesBlock};
 use super::settings::{FeatureFunction, FeatureSeam};
 use super::stats::transition_time;
 use super::sweep::{RemainingObjects, Sweep, SweepProgress, count, verify};
-use super::{FeatureFlow, RETRY};
+use super::{FeatureFlow, RETRY, components};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::FeatureTask;
 use ferrokube_features::transition::{
     Blocker, FeatureState, RECHECK, ServerReport, TransitionRecord, TransitionStep, TransitionView,
 };
+use ferrokube_registry::offload::block_in_place;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinError;
@@ -68,13 +69,17 @@ impl FeatureFlow {
         let record = record::read(document, facts);
         let base = self.known.get(&facts.name).map_or("", |known| known.base.as_str());
         let others = self.leases.others(&facts.name, base);
+        let observed = since.elapsed();
+        let is_over = record.evaluating && observed >= self.settings.evaluation;
+        let component = is_over.then(|| self.differing(facts, document)).flatten();
         let view = TransitionView {
             desired: facts.desired,
             tasks: &tasks,
             others: &others,
-            observed: since.elapsed(),
+            observed,
             evaluation: self.settings.evaluation,
             canary: facts.canary,
+            component: component.as_deref(),
         };
         let mut status = FeatureStatus::new(facts, record.clone(), &self.gates);
         let differs = |server: &&ServerReport| server.enabled == Some(!facts.desired);
@@ -106,7 +111,7 @@ impl FeatureFlow {
             }
             TransitionStep::Blocked(blocker, next) => {
                 status.blocked = Some(blocker.to_string());
-                if matches!(blocker, Blocker::Use(_) | Blocker::Full) {
+                if matches!(blocker, Blocker::Use(_) | Blocker::Component(..) | Blocker::Full) {
                     status.uses_block = UsesBlock::Now;
                 }
                 if let Some(next) = next {
@@ -134,6 +139,13 @@ impl FeatureFlow {
         self.guard(&facts.name, &written);
         self.announce_step(facts, document, &written, blocked).await;
         Ok(wake)
+    }
+
+    /// Lease of a component that has the other value.
+    fn differing(&self, facts: &FeatureFacts, document: &Document) -> Option<String> {
+        let since = document.meta("resourceVersion").parse().ok()?;
+        let value = (facts.name.as_str(), !facts.desired);
+        block_in_place(|| components::with_value(&self.registry, value, since))
     }
 
     fn seam(&self, feature: &str, seam: FeatureSeam) {

@@ -4,6 +4,7 @@
 //! Every write is a compare-and-swap, so that a second leader is harmless. Nothing here runs while
 //! the gate `FeatureAPI` is off, and nothing is done for a request.
 
+mod components;
 mod leading;
 mod record;
 pub(crate) mod settings;
@@ -179,19 +180,15 @@ impl FeatureFlow {
                     let old = self.known.remove(key.name());
                     self.put(document, old);
                 }
-                Notice::Removed(key) if key.namespace() == Some(NAMESPACE) => {
+                Notice::Removed(key) => {
                     self.known.remove(key.name());
                     self.look_at([key.name().to_owned()]);
                 }
-                Notice::Removed(_) => {}
             }
         }
     }
 
     fn put(&mut self, document: Arc<Document>, old: Option<ObservedFeature>) {
-        if document.namespace() != NAMESPACE {
-            return;
-        }
         let name = document.name().to_owned();
         let revision = document.meta("resourceVersion").to_owned();
         let transition = |document: &Document| {
@@ -257,10 +254,14 @@ impl FeatureFlow {
         };
         let (document, since) = (Arc::clone(&known.document), known.since);
         self.stats.note(&facts, &document, leads);
-        self.report(&facts, &document).await?;
+        let reported = self.report(&facts, &document).await;
         if !leads {
             // Another server may lead now that this one did: its task ends by itself.
-            return Ok(None);
+            return reported.map(|()| None);
+        }
+        // A list that others have filled is for the leader to clear.
+        if let Err(failure) = reported {
+            tracing::debug!(k8s.name = name, why = failure.message, "cannot report a feature");
         }
         if facts.is_forgotten(&document, self.gates.version(), KEPT_MINORS) {
             self.features.delete(NAMESPACE, name, &DeleteOptions::default()).await?;

@@ -12,6 +12,7 @@ mod differences;
 mod discovery;
 mod enumeration;
 mod every_feature;
+mod feature_attacks;
 mod features;
 mod flow;
 mod health;

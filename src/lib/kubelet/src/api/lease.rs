@@ -1,7 +1,7 @@
 //! The node's Lease: its heartbeat.
 
 use super::NodeIdentity;
-use ferrokube_client::Outage;
+use ferrokube_client::{LeaseUses, Outage};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
@@ -15,6 +15,7 @@ const NAMESPACE: &str = "kube-node-lease";
 pub(crate) async fn run(
     client: &Client,
     identity: &NodeIdentity,
+    uses: Option<&LeaseUses>,
     mut node_uid: watch::Receiver<Option<String>>,
 ) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
@@ -26,7 +27,7 @@ pub(crate) async fn run(
     }
     let uid = node_uid.borrow().clone().unwrap_or_default();
     loop {
-        match renew(&leases, identity, &uid, last.take()).await {
+        match renew(&leases, identity, &uid, uses, last.take()).await {
             Ok(lease) => {
                 let _ = outage.works();
                 last = Some(lease);
@@ -41,6 +42,7 @@ async fn renew(
     leases: &Api<Lease>,
     identity: &NodeIdentity,
     uid: &str,
+    uses: Option<&LeaseUses>,
     last: Option<Lease>,
 ) -> Result<Lease, kube::Error> {
     let found = match last {
@@ -63,6 +65,9 @@ async fn renew(
         },
         spec: None,
     });
+    if let Some(uses) = uses {
+        uses.annotate(&mut lease.metadata);
+    }
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     spec.holder_identity = Some(identity.name.clone());
     spec.lease_duration_seconds = i32::try_from(identity.lease_duration.as_secs()).ok();

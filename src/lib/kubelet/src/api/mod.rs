@@ -18,6 +18,7 @@ pub(crate) use objects::ApiObjects;
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use events::WaitingEvents;
+use ferrokube_client::LeaseUses;
 use kube::Client;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -59,23 +60,32 @@ pub struct NodeApi {
     pub(crate) pods: Arc<ApiPods>,
     pub(crate) services: Arc<ApiServices>,
     pub(crate) events: WaitingEvents,
+    uses: Option<LeaseUses>,
 }
 
 impl NodeApi {
     /// `client` has the node's identity; `events` is the queue of the image manager's
     /// [`EventSink`].
     pub fn new(client: Client, identity: NodeIdentity, events: WaitingEvents) -> Self {
-        Self { client, identity, pods: Arc::default(), services: Arc::default(), events }
+        let (pods, services) = (Arc::default(), Arc::default());
+        Self { client, identity, pods, services, events, uses: None }
+    }
+
+    /// Says in the node's Lease which features the kubelet uses.
+    #[must_use]
+    pub fn uses(mut self, uses: LeaseUses) -> Self {
+        self.uses = Some(uses);
+        self
     }
 
     /// Watches and writes until dropped.
     pub(crate) async fn run(self, node: &PodNode, static_pods: watch::Receiver<Vec<NodePod>>) {
-        let Self { client, identity, pods, services, events } = self;
+        let Self { client, identity, pods, services, events, uses } = self;
         let name = identity.name.as_str();
         let uid = watch::channel(None);
         tokio::join!(
             node::run(&client, &identity, node, &uid.0),
-            lease::run(&client, &identity, uid.1.clone()),
+            lease::run(&client, &identity, uses.as_ref(), uid.1.clone()),
             pods.watch_node(&client, name),
             services.watch_all(&client),
             statuses::run(&client, &node.statuses),

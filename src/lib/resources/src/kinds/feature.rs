@@ -34,7 +34,7 @@ pub(crate) fn body() -> KindBody {
                 name: "uses",
                 kind: None,
                 verbs: Verbs::GET_PATCH_UPDATE,
-                reset: &["spec"],
+                reset: &["spec", "metadata"],
             },
         ],
         reset: &["status"],

@@ -1,0 +1,38 @@
+//! Values of components in the Leases that they renew anyway: of those whose reports do not arrive,
+//! as they lack the right, or their watch hangs. Silence is not agreement.
+//!
+//! Read at the end of an evaluation only, and without clocks: a component that has renewed its Lease
+//! since the evaluation began is alive. One that has not is gone, or will report.
+
+use ferrokube_apimachinery::json::scan;
+use ferrokube_registry::Registry;
+use ferrokube_storage::{Entry, Prefix};
+use memchr::memmem::Finder;
+
+/// Namespaces of Leases that components renew.
+const NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
+/// Values of the gates that a component has asked, as `A=true,B=false`.
+const USES: &str = "features.k8s.io/uses";
+
+/// Lease that a component with this value of a feature has written after a revision.
+pub(super) fn with_value(
+    registry: &Registry,
+    (feature, enabled): (&str, bool),
+    since: u64,
+) -> Option<String> {
+    let leases = registry.catalog().definition("coordination.k8s.io", "leases")?;
+    let prefix = Prefix::new(leases.storage_prefix.as_ref()?).ok()?;
+    let (finder, value) = (Finder::new(USES), format!("{feature}={enabled}"));
+    let has_value = |lease: &Entry| {
+        finder.find(&lease.bytes).is_some()
+            && scan::str_field(&lease.bytes, &["metadata", "annotations", USES])
+                .is_some_and(|uses| uses.split(',').any(|one| one == value))
+    };
+    let snapshot = registry.store().snapshot(&prefix);
+    let found = NAMESPACES.into_iter().find_map(|namespace| {
+        let mut leases = snapshot.range(Some(namespace), None);
+        let lease = leases.find(|lease| lease.revision.0 > since && has_value(lease))?;
+        Some((namespace, lease.key.name()))
+    })?;
+    Some(format!("{}/{}", found.0, found.1))
+}
