@@ -83,8 +83,9 @@ pub fn settings(prefix: &Path) -> PathBuf {
 
 /// Replaces the prefix and the settings directory that the file was written for.
 pub fn text(content: &Content, prefix: &Path) -> String {
-    content
-        .text
-        .replace(WRITTEN_SETTINGS, &settings(prefix).display().to_string())
-        .replace(WRITTEN_PREFIX, &prefix.display().to_string())
+    let settings = settings(prefix).display().to_string();
+    // In one pass: the settings may be below the prefix, and it below the written one.
+    let parts = content.text.split(WRITTEN_PREFIX);
+    let parts: Vec<String> = parts.map(|part| part.replace(WRITTEN_SETTINGS, &settings)).collect();
+    parts.join(&prefix.display().to_string())
 }

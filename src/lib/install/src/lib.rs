@@ -41,8 +41,8 @@ pub enum InstallError {
     /// A file not installed by ferrokube has the name.
     #[error("{} is not a link to ferrokube: remove it, or choose another --prefix", .0.display())]
     Foreign(PathBuf),
-    /// The prefix is relative.
-    #[error("--prefix {} is not an absolute path", .0.display())]
+    /// The prefix is relative, or has letters that units could not have in a path.
+    #[error("--prefix {} is not an absolute path of letters, digits and /._-", .0.display())]
     Prefix(PathBuf),
     /// No previous executable to roll back to.
     #[error("there is no earlier executable in {}", .0.display())]
@@ -143,9 +143,12 @@ impl Installation {
         fs::rename(&between, &previous).map_err(failed("write", &previous))
     }
 
-    /// Refuses a relative prefix, and names that belong to others, before anything is written.
+    /// Refuses a prefix that units cannot name, and names that belong to others, before anything is written.
     fn check(&self) -> Result<(), InstallError> {
-        if !self.prefix.is_absolute() {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+        if !self.prefix.is_absolute()
+            || !self.prefix.as_os_str().as_encoded_bytes().iter().all(is_plain)
+        {
             return Err(InstallError::Prefix(self.prefix.clone()));
         }
         for name in LINKS {
@@ -328,25 +331,36 @@ mod tests {
         assert!(matches!(layout.install(&binary), Err(InstallError::Foreign(_))));
         assert!(matches!(layout.uninstall(), Err(InstallError::Foreign(_))));
         assert_eq!(files(&layout.root).len(), 1);
-        let relative = Installation { prefix: "usr".into(), ..layout };
-        assert!(matches!(relative.install(&binary), Err(InstallError::Prefix(_))));
+        for prefix in ["usr", "/opt/my tools", "/opt/100%", "/opt/$HOME"] {
+            let unusable = Installation { prefix: prefix.into(), ..layout.clone() };
+            let refused = unusable.install(&binary);
+            assert!(matches!(refused, Err(InstallError::Prefix(_))), "{prefix}: {refused:?}");
+        }
     }
 
     #[test]
     fn units_name_the_prefix() {
         let directory = tempfile::tempdir().unwrap();
         let (layout, binary) = layout(directory.path());
-        let other = Installation { prefix: "/opt/ferrokube".into(), ..layout };
-        other.install(&binary).unwrap();
-        let below = files(&other.root);
-        assert!(below.iter().all(|file| file.starts_with("opt/ferrokube/")), "{below:?}");
-        let unit = other.root.join("opt/ferrokube/lib/systemd/system/ferrokube.service");
-        let text = fs::read_to_string(unit).unwrap();
-        assert!(text.contains("ExecStart=/opt/ferrokube/bin/ferrokube all-in-one "), "{text}");
-        assert!(text.contains("=-/opt/ferrokube/etc/ferrokube/all-in-one.env\n"), "{text}");
-        assert!(!text.contains("/usr/local") && !text.contains("=-/etc"), "{text}");
-        other.uninstall().unwrap();
-        let left = files(&other.root);
-        assert!(left.iter().all(|file| file.contains("/etc/ferrokube/")), "{left:?}");
+        // Below the usual one, too.
+        for prefix in ["/opt/ferrokube", "/usr/local/ferrokube", "/opt/etc/ferrokube"] {
+            let root = layout.root.join(prefix.replace('/', "-"));
+            let other = Installation { root, prefix: prefix.into() };
+            other.install(&binary).unwrap();
+            let (below, here) = (files(&other.root), format!("{}/", &prefix[1..]));
+            assert!(below.iter().all(|file| file.starts_with(&here)), "{below:?}");
+            let unit = other.path("lib/systemd/system/ferrokube.service");
+            let text = fs::read_to_string(unit).unwrap();
+            for line in [
+                format!("ExecStart={prefix}/bin/ferrokube all-in-one "),
+                format!("EnvironmentFile=-{prefix}/etc/ferrokube/all-in-one.env\n"),
+                format!("Documentation=file:{prefix}/share/doc/ferrokube/install.md\n"),
+            ] {
+                assert!(text.contains(&line), "{line}: {text}");
+            }
+            other.uninstall().unwrap();
+            let left = files(&other.root);
+            assert!(left.iter().all(|file| file.contains("/etc/ferrokube/")), "{left:?}");
+        }
     }
 }
