@@ -54,7 +54,7 @@ pub(crate) struct ControllerManagerFlags {
     /// CA to publish in every namespace [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Key (ES256) that signs tokens in secrets; without it such secrets are not filled
+    /// Key (P-256 or RSA) that signs tokens in secrets; without it such secrets are not filled
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
     /// CA that signs certificates of kubelets, in PEM; without it their requests are left alone

@@ -18,7 +18,7 @@ fn files(path: &Path) {
             ),
         );
     }
-    openssl(path, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.key");
+    openssl(path, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:1024 -out rsa.key");
     let write = |name: &str, text: &str, mode: u32| {
         fs::write(path.join(name), text).unwrap();
         fs::set_permissions(path.join(name), fs::Permissions::from_mode(mode)).unwrap();

@@ -1,10 +1,11 @@
-//! Service account tokens as JSON Web Tokens (ES256 only), with the jsonwebtoken crate.
+//! Service account tokens as JSON Web Tokens (ES256 or RS256), with the jsonwebtoken crate.
 //!
 //! The crate checks algorithm and signature. Checked here: duplicate keys, which it accepts;
 //! `crit`, which it ignores; times, for which it only knows the system clock; audiences, which
 //! differ per request while verified tokens are cached.
 
 use super::keys::TokenKeys;
+use super::verifying::VerifyingKey;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json;
 use jsonwebtoken::dangerous::insecure_decode_claims;
@@ -19,20 +20,25 @@ pub(super) struct Unverified<'a> {
     pub(super) claims: Document,
 }
 
-/// Accepts ES256 only, and checks no claim.
-static SIGNATURE: LazyLock<Validation> = LazyLock::new(|| {
-    let mut validation = Validation::new(Algorithm::ES256);
+static ES256: LazyLock<Validation> = LazyLock::new(|| signature_by(Algorithm::ES256));
+static RS256: LazyLock<Validation> = LazyLock::new(|| signature_by(Algorithm::RS256));
+
+/// Accepts one algorithm only, and checks no claim.
+fn signature_by(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation
-});
+}
+
+/// The algorithm of the key, not that of the token's header.
+fn validation(key: &VerifyingKey) -> &'static Validation {
+    if key.algorithm == Algorithm::RS256 { &RS256 } else { &ES256 }
+}
 
 pub(super) fn sign(keys: &TokenKeys, claims: &Document) -> String {
-    let header = Header {
-        typ: None,
-        kid: Some(keys.signing_id().to_owned()),
-        ..Header::new(Algorithm::ES256)
-    };
+    let (id, algorithm) = keys.signing_header();
+    let header = Header { typ: None, kid: Some(id.to_owned()), ..Header::new(algorithm) };
     let claims =
         String::from_utf8(json::to_vec(&claims.clone().into_value())).expect("JSON is UTF-8");
     let claims = RawValue::from_string(claims).expect("serialized above");
@@ -54,6 +60,6 @@ impl<'a> Unverified<'a> {
         header.crit.is_none()
             && keys
                 .verifying(header.kid.as_deref())
-                .any(|key| decode::<IgnoredAny>(self.token, key, &SIGNATURE).is_ok())
+                .any(|key| decode::<IgnoredAny>(self.token, &key.key, validation(key)).is_ok())
     }
 }

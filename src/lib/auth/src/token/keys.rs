@@ -1,24 +1,16 @@
 //! Token keys: one signs, several verify (for rotation). A key id is the hash of the public key.
 
 use super::provider;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use super::verifying::VerifyingKey;
 use ferrokube_apimachinery::document::{Value, json};
-use jsonwebtoken::{DecodingKey, EncodingKey};
-use ring::digest;
+use jsonwebtoken::{Algorithm, EncodingKey};
 use ring::rand::SystemRandom;
-use ring::signature::{self, EcdsaKeyPair, KeyPair};
+use ring::signature::{self, EcdsaKeyPair};
+use std::collections::BTreeSet;
 use x509_parser::pem::Pem;
 
 /// Max verification keys.
 const MAX_KEYS: usize = 64;
-/// DER prefix of a P-256 public key, before the point (RFC 5480).
-const SPKI_PREFIX: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
-    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-/// Length of an uncompressed point.
-const POINT_BYTES: usize = 65;
 
 /// Why keys cannot be used. Never contains key material.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +20,7 @@ pub enum TokenKeyError {
     Pem(usize),
     /// No key of a supported form.
     #[error(
-        "the service account key file {0} holds no P-256 key (PKCS#8 private key, SubjectPublicKeyInfo public key, or certificate)"
+        "the service account key file {0} holds no P-256 key and no RSA key of at least 2048 bits (PKCS#8 or RSA private key, SubjectPublicKeyInfo public key, or certificate)"
     )]
     Form(usize),
     /// More than 64 verification keys.
@@ -43,17 +35,11 @@ pub struct TokenKeys {
     verifying: Vec<VerifyingKey>,
 }
 
-#[derive(Clone)]
-struct VerifyingKey {
-    id: String,
-    point: [u8; POINT_BYTES],
-    key: DecodingKey,
-}
-
 impl TokenKeys {
-    /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM with further private or
-    /// public P-256 keys, or certificates of such, whose tokens stay valid. As in kube-apiserver, a
-    /// certificate only wraps its key: nothing else of it counts.
+    /// `signing`: PEM with a private key: P-256 (PKCS#8), or RSA of at least 2048 bits (PKCS#8 or
+    /// PKCS#1). `verifying`: PEM with further private or public keys, or certificates of such, whose
+    /// tokens stay valid. As in kube-apiserver, a certificate only wraps its key: nothing else of it
+    /// counts.
     ///
     /// # Errors
     /// [`TokenKeyError`]; its number is 0 for the signing key and counts the others from 1.
@@ -91,9 +77,9 @@ impl TokenKeys {
             .try_for_each(|(index, pem)| verifying_keys(pem, index + 1, &random).map(drop))
     }
 
-    /// Id of the signing key.
-    pub(super) fn signing_id(&self) -> &str {
-        &self.verifying[0].id
+    /// Id and algorithm of the signing key.
+    pub(super) fn signing_header(&self) -> (&str, Algorithm) {
+        (&self.verifying[0].id, self.verifying[0].algorithm)
     }
 
     pub(super) fn signing(&self) -> &EncodingKey {
@@ -101,24 +87,21 @@ impl TokenKeys {
     }
 
     /// The key with this id, or all keys without an id.
-    pub(super) fn verifying(&self, id: Option<&str>) -> impl Iterator<Item = &DecodingKey> {
-        self.verifying
-            .iter()
-            .filter(move |key| id.is_none_or(|id| id == key.id))
-            .map(|key| &key.key)
+    pub(super) fn verifying(&self, id: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
+        self.verifying.iter().filter(move |key| id.is_none_or(|id| id == key.id))
     }
 
     /// The public keys as a JSON Web Key Set.
     pub(super) fn jwks(&self) -> Value {
-        let keys: Vec<Value> = self
-            .verifying
-            .iter()
-            .map(|key| {
-                let (x, y) = key.point[1..].split_at(32);
-                json!({"use": "sig", "kty": "EC", "kid": key.id, "crv": "P-256", "alg": "ES256", "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)})
-            })
-            .collect();
+        let keys: Vec<Value> = self.verifying.iter().map(|key| key.jwk.clone()).collect();
         json!({ "keys": keys })
+    }
+
+    /// Names of the algorithms of all keys, sorted.
+    pub(super) fn algorithms(&self) -> Vec<Value> {
+        let names: BTreeSet<String> =
+            self.verifying.iter().map(|key| format!("{:?}", key.algorithm)).collect();
+        names.into_iter().map(|name| json!(name)).collect()
     }
 }
 
@@ -126,27 +109,6 @@ impl std::fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ids: Vec<&str> = self.verifying.iter().map(|key| key.id.as_str()).collect();
         f.debug_struct("TokenKeys").field("ids", &ids).finish_non_exhaustive()
-    }
-}
-
-impl VerifyingKey {
-    fn of(pair: &EcdsaKeyPair) -> Self {
-        Self::new(pair.public_key().as_ref().try_into().expect("ring gives the uncompressed point"))
-    }
-
-    fn new(point: [u8; POINT_BYTES]) -> Self {
-        let spki = [&SPKI_PREFIX[..], &point].concat();
-        Self {
-            id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)),
-            point,
-            key: DecodingKey::from_ec_der(&point),
-        }
-    }
-
-    /// Parses a DER public key; `None` if it is not P-256.
-    fn from_spki(der: &[u8]) -> Option<Self> {
-        let point: [u8; POINT_BYTES] = der.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?;
-        (point[0] == 4).then(|| Self::new(point))
     }
 }
 
@@ -161,16 +123,19 @@ fn private_keys(
     number: usize,
     random: &SystemRandom,
 ) -> Result<Vec<(EncodingKey, VerifyingKey)>, TokenKeyError> {
-    let read = |block: &Pem| {
-        let pair = EcdsaKeyPair::from_pkcs8(
-            &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
-            &block.contents,
-            random,
-        )
-        .map_err(|_| TokenKeyError::Form(number))?;
-        Ok((EncodingKey::from_ec_der(&block.contents), VerifyingKey::of(&pair)))
-    };
-    blocks(pem, number)?.iter().filter(|block| block.label == "PRIVATE KEY").map(read).collect()
+    let is_private = |block: &&Pem| ["PRIVATE KEY", "RSA PRIVATE KEY"].contains(&&*block.label);
+    let read = |block: &Pem| private_key(block, random).ok_or(TokenKeyError::Form(number));
+    blocks(pem, number)?.iter().filter(is_private).map(read).collect()
+}
+
+fn private_key(block: &Pem, random: &SystemRandom) -> Option<(EncodingKey, VerifyingKey)> {
+    let der = &block.contents;
+    let algorithm = &signature::ECDSA_P256_SHA256_FIXED_SIGNING;
+    if let Ok(pair) = EcdsaKeyPair::from_pkcs8(algorithm, der, random) {
+        return Some((EncodingKey::from_ec_der(der), VerifyingKey::of_p256(&pair)?));
+    }
+    let pair = provider::rsa(der).ok()?;
+    Some((EncodingKey::from_rsa_der(der), VerifyingKey::of_rsa(&pair)?))
 }
 
 fn verifying_keys(

@@ -1,4 +1,4 @@
-//! Service account tokens: signed (ES256), verified, and checked at every use against the objects
+//! Service account tokens: signed (ES256 or RS256), verified, and checked at every use against the objects
 //! that they are bound to.
 
 mod bound;
@@ -11,6 +11,7 @@ mod request;
 mod service_account;
 #[cfg(test)]
 mod tests;
+mod verifying;
 
 pub use keys::{TokenKeyError, TokenKeys};
 pub use legacy::SecretToken;

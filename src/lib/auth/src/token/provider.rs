@@ -7,8 +7,9 @@ use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result, new_error};
 use jsonwebtoken::signature::{Error, Signer, Verifier};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey};
+use ring::error::KeyRejected;
 use ring::rand::SystemRandom;
-use ring::signature::{self, EcdsaKeyPair, UnparsedPublicKey};
+use ring::signature::{self, EcdsaKeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm};
 
 static RING: CryptoProvider = CryptoProvider {
     signer_factory: signer,
@@ -33,21 +34,27 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
             );
             Ok(Box::new(Es256(pair.map_err(|_| new_error(ErrorKind::InvalidEcdsaKey))?, random)))
         }
+        (Algorithm::RS256, AlgorithmFamily::Rsa) => {
+            let pair = rsa(key.as_bytes()).map_err(|_| new_error(ErrorKind::InvalidKeyFormat))?;
+            Ok(Box::new(Rs256(pair, SystemRandom::new())))
+        }
         _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
     }
 }
 
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
-    match (algorithm, key.family()) {
-        (Algorithm::ES256, AlgorithmFamily::Ec) => {
-            let key = UnparsedPublicKey::new(
-                &signature::ECDSA_P256_SHA256_FIXED,
-                key.try_get_as_bytes()?.to_vec(),
-            );
-            Ok(Box::new(PublicKey(*algorithm, key)))
-        }
-        _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
-    }
+    let verification: &'static dyn VerificationAlgorithm = match (algorithm, key.family()) {
+        (Algorithm::ES256, AlgorithmFamily::Ec) => &signature::ECDSA_P256_SHA256_FIXED,
+        (Algorithm::RS256, AlgorithmFamily::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA256,
+        _ => return Err(new_error(ErrorKind::UnsupportedAlgorithm)),
+    };
+    let key = UnparsedPublicKey::new(verification, key.try_get_as_bytes()?.to_vec());
+    Ok(Box::new(PublicKey(*algorithm, key)))
+}
+
+/// An RSA private key in PKCS#8 or PKCS#1.
+pub(super) fn rsa(der: &[u8]) -> std::result::Result<RsaKeyPair, KeyRejected> {
+    RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der))
 }
 
 struct Es256(EcdsaKeyPair, SystemRandom);
@@ -64,6 +71,24 @@ impl Signer<Vec<u8>> for Es256 {
 impl JwtSigner for Es256 {
     fn algorithm(&self) -> Algorithm {
         Algorithm::ES256
+    }
+}
+
+struct Rs256(RsaKeyPair, SystemRandom);
+
+impl Signer<Vec<u8>> for Rs256 {
+    fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, Error> {
+        let mut signature = vec![0; self.0.public().modulus_len()];
+        self.0
+            .sign(&signature::RSA_PKCS1_SHA256, &self.1, message, &mut signature)
+            .map(|()| signature)
+            .map_err(|_| Error::new())
+    }
+}
+
+impl JwtSigner for Rs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::RS256
     }
 }
 

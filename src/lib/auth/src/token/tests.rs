@@ -13,6 +13,8 @@ use ferrokube_storage::Store;
 use rcgen::{KeyPair, PublicKeyData};
 use ring::rand::SystemRandom;
 use ring::{hmac, signature};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 const API: &str = "https://kubernetes.default.svc";
@@ -407,7 +409,61 @@ async fn a_certificate_verifies_the_tokens_of_its_key() {
     replace(&certificate(&KeyPair::from_pem(&fixture.pem).expect("key"))).expect("a key");
     assert!(fixture.is_valid(&token));
     let other = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("key");
-    replace(&certificate(&other)).expect_err("not P-256");
+    replace(&certificate(&other)).expect_err("neither P-256 nor RSA");
+}
+
+fn openssl(arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("openssl");
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("openssl");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("written");
+    String::from_utf8(child.wait_with_output().expect("openssl").stdout).expect("PEM")
+}
+
+/// kubeadm and many test suites make RSA keys.
+#[tokio::test]
+async fn fault_51_rsa_keys_sign_and_verify_rs256_only() {
+    let fixture = Fixture::new().await;
+    let old = fixture.token(json!({}));
+    let pkcs1 = openssl(&["genrsa", "-traditional", "2048"], "");
+    let pkcs8 = openssl(&["pkcs8", "-topk8", "-nocrypt"], &pkcs1);
+    let public = openssl(&["rsa", "-pubout"], &pkcs1);
+    assert!(pkcs1.contains("BEGIN RSA PRIVATE KEY") && pkcs8.contains("BEGIN PRIVATE KEY"));
+    let keys = |signing: &str| {
+        TokenKeys::from_pem(signing.as_bytes(), &[public.as_bytes(), fixture.pem.as_bytes()])
+    };
+    let read = |bytes: &[u8]| ferrokube_apimachinery::json::read_value(bytes).expect("JSON");
+    for form in [&pkcs1, &pkcs8] {
+        fixture.tokens.replace_keys(keys(form).expect("an RSA key"));
+        let new = fixture.token(json!({}));
+        assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
+        let [header, claims, signature] =
+            <[&str; 3]>::try_from(new.split('.').collect::<Vec<_>>()).expect("three parts");
+        let header = read(&URL_SAFE_NO_PAD.decode(header).expect("base64"));
+        assert_eq!(header["alg"], "RS256");
+        let jwks = read(&fixture.tokens.jwks());
+        let jwks = jwks["keys"].as_array().expect("keys");
+        // The public key is that of the signing key, and has its id.
+        assert_eq!((jwks.len(), &jwks[0]["kid"]), (2, &header["kid"]));
+        assert_eq!((&jwks[0]["kty"], &jwks[0]["e"]), (&json!("RSA"), &json!("AQAB")));
+        assert_eq!(jwks[0]["n"].as_str().map(str::len), Some(342));
+        let discovery = read(&fixture.tokens.discovery_document());
+        assert_eq!(discovery["id_token_signing_alg_values_supported"], json!(["ES256", "RS256"]));
+        for algorithm in ["ES256", "RS384", "RS512", "PS256", "HS256", "none"] {
+            let mut other = header.clone();
+            other["alg"] = json!(algorithm);
+            let other = URL_SAFE_NO_PAD.encode(other.to_string());
+            assert!(!fixture.is_valid(&format!("{other}.{claims}.{signature}")), "{algorithm}");
+        }
+        // After a rotation to another algorithm.
+        fixture.tokens.replace_keys(
+            TokenKeys::from_pem(fixture.pem.as_bytes(), &[public.as_bytes()]).expect("keys"),
+        );
+        assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
+    }
+    let small = openssl(&["genrsa", "-traditional", "1024"], "");
+    assert!(small.contains("BEGIN RSA PRIVATE KEY"));
+    keys(&small).expect_err("too small");
 }
 
 #[tokio::test]
