@@ -362,18 +362,18 @@ pub(crate) struct KubeApiserverFlags {
     /// Types of node addresses, the preferred one first
     #[arg(long, value_name = "TYPE,...", value_delimiter = ',', default_values_t = ADDRESS_TYPES.map(str::to_owned), value_parser = address_type)]
     pub(crate) kubelet_preferred_address_types: Vec<String>,
-    /// Issuer of service account tokens
+    /// Issuer of service account tokens; repeatable: the first one issues, tokens of all are accepted
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
-    pub(crate) service_account_issuer: String,
+    pub(crate) service_account_issuer: Vec<String>,
     /// Key (public or private) that verifies service account tokens; repeatable; reloaded on change
     /// [default: the signing key]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_key_file: Vec<PathBuf>,
-    /// Key (ES256) that signs service account tokens; reloaded on change [default: pki/sa.key in
-    /// the data directory]
+    /// Key (P-256 or RSA) that signs service account tokens; reloaded on change [default: pki/sa.key
+    /// in the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
-    /// Audiences of the server [default: the issuer]
+    /// Audiences of the server [default: the issuers]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = auth_flags::word)]
     pub(crate) api_audiences: Vec<String>,
     /// Treat requests without credentials as system:anonymous, which has almost no rights; false:
@@ -407,7 +407,7 @@ pub(crate) fn kube_apiserver_defaults() -> KubeApiserverFlags {
         requestheader_uid_headers: one("X-Remote-Uid"),
         requestheader_group_headers: one("X-Remote-Group"),
         requestheader_extra_headers_prefix: one("X-Remote-Extra-"),
-        service_account_issuer: DEFAULT_ISSUER.into(),
+        service_account_issuer: one(DEFAULT_ISSUER),
         anonymous_auth: true,
         authorization_mode: "RBAC".into(),
         ..KubeApiserverFlags::default()

@@ -124,8 +124,11 @@ fn authenticators(setup: &ServerSetup<'_>) -> Vec<AuthenticatorKind> {
 /// Service account tokens.
 pub(super) fn service_accounts(setup: &ServerSetup<'_>) -> ServiceAccountConfig {
     let (auth, kube_apiserver) = (&setup.flags.auth, setup.kube_apiserver);
+    let mut issuers = kube_apiserver.service_account_issuer.iter().cloned();
     ServiceAccountConfig {
-        issuer: kube_apiserver.service_account_issuer.clone(),
+        // The flag has a default.
+        issuer: issuers.next().unwrap_or_default(),
+        older_issuers: issuers.collect(),
         api_audiences: kube_apiserver.api_audiences.clone(),
         max_life: Some(auth.service_account_max_token_expiration).filter(|life| !life.is_zero()),
         signing_key_file: kube_apiserver.service_account_signing_key_file.clone(),

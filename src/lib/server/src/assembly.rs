@@ -621,7 +621,7 @@ fn account_tokens(
     let files = KeyFiles::new(accounts, &directory.join("pki"));
     let read = files.read()?;
     let config = TokenConfig {
-        issuers: vec![accounts.issuer.clone()],
+        issuers: accounts.issuers(),
         api_audiences: accounts.audiences(),
         jwks_uri: String::new(),
         max_life: accounts.max_life,

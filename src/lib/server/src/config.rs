@@ -112,11 +112,13 @@ pub enum AuthenticatorKind {
 pub struct ServiceAccountConfig {
     /// Claim `iss` of new tokens, and base of OIDC discovery.
     pub issuer: String,
-    /// Audiences of the server; empty: the issuer.
+    /// Issuers of earlier tokens, which are accepted, too.
+    pub older_issuers: Vec<String>,
+    /// Audiences of the server; empty: all issuers.
     pub api_audiences: Vec<String>,
     /// Longer requests are shortened.
     pub max_life: Option<Duration>,
-    /// Signs tokens (ES256); default: the server's own key. Reloaded on change, as the next ones.
+    /// Signs tokens (P-256 or RSA); default: the server's own key. Reloaded on change, as the next ones.
     pub signing_key_file: Option<PathBuf>,
     /// Verify tokens; default: the signing key.
     pub key_files: Vec<PathBuf>,
@@ -128,6 +130,7 @@ impl Default for ServiceAccountConfig {
     fn default() -> Self {
         Self {
             issuer: "https://kubernetes.default.svc".to_owned(),
+            older_issuers: Vec::new(),
             api_audiences: Vec::new(),
             max_life: Some(Duration::from_secs(24 * 3600)),
             signing_key_file: None,
@@ -138,12 +141,13 @@ impl Default for ServiceAccountConfig {
 }
 
 impl ServiceAccountConfig {
+    /// All issuers, the current one first.
+    pub(crate) fn issuers(&self) -> Vec<String> {
+        std::iter::once(&self.issuer).chain(&self.older_issuers).cloned().collect()
+    }
+
     pub(crate) fn audiences(&self) -> Vec<String> {
-        if self.api_audiences.is_empty() {
-            vec![self.issuer.clone()]
-        } else {
-            self.api_audiences.clone()
-        }
+        if self.api_audiences.is_empty() { self.issuers() } else { self.api_audiences.clone() }
     }
 }
 
