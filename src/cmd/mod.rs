@@ -139,7 +139,8 @@ const USAGE: u8 = 2;
 /// Runs the role chosen by `arguments`, which start with the name of the executable.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     let is_kube_apiserver = is_kube_apiserver(&arguments);
-    let (arguments, by_name) = by_name(arguments);
+    let (mut arguments, by_name) = by_name(arguments);
+    envtest::etcd::with_two_dashes(&mut arguments);
     let parsed = command(is_kube_apiserver)
         .multicall(by_name)
         .try_get_matches_from(&arguments)

@@ -1,6 +1,8 @@
 //! The executables of `ferrokube envtest-assets`, started as controller-runtime's envtest starts
 //! them: its arguments in its order, its health checks, its files with their modes, its signals.
 
+mod starters;
+
 use crate::FERROKUBE;
 use ferrokube_etcd::testing::{EtcdProcess, free_port};
 use ferrokube_pki::{ADMIN, LEAF_LIFETIME, Pki, self_signed};

@@ -61,6 +61,30 @@ struct UnusedApiserverFlags {
     /// Time before a shutdown
     #[arg(long, value_name = "DURATION")]
     shutdown_delay_duration: Option<String>,
+    /// Profiles of contention; there are none
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    contention_profiling: Option<bool>,
+    /// Objects in a cache; all are
+    #[arg(long, value_name = "N")]
+    default_watch_cache_size: Option<String>,
+    /// Objects in caches; all are
+    #[arg(long, value_name = "RESOURCE#N,...")]
+    watch_cache_sizes: Option<String>,
+    /// Workers of a deletion of a collection
+    #[arg(long, value_name = "N")]
+    delete_collection_workers: Option<String>,
+    /// Shortest time of a watch
+    #[arg(long, value_name = "N")]
+    min_request_timeout: Option<String>,
+    /// Probability of a GOAWAY
+    #[arg(long, value_name = "N")]
+    goaway_chance: Option<String>,
+    /// Interval of counts of objects
+    #[arg(long, value_name = "DURATION")]
+    etcd_count_metric_poll_period: Option<String>,
+    /// Verbosity by file
+    #[arg(long, value_name = "PATTERN=N,...")]
+    vmodule: Option<String>,
 }
 
 /// Folder of the state in the stand-in's.

@@ -4,6 +4,7 @@ use crate::cmd::process::{self, Signals};
 use crate::cmd::server::report;
 use clap::{ArgAction, Args};
 use ferrokube_envtest::stand_in::StandIn;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ pub(crate) struct EnvtestEtcdFlags {
     /// Directory in which the API server keeps its state
     #[arg(long, value_name = "DIR", default_value = "default.etcd")]
     data_dir: PathBuf,
-    /// URLs to listen on: http, loopback addresses only
+    /// URLs to listen on: http, loopback addresses only, which 0.0.0.0 means, too
     #[arg(
         long,
         value_name = "URL,...",
@@ -58,6 +59,21 @@ struct UnusedEtcdFlags {
     /// Do not sync; never done anyway
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     unsafe_no_fsync: Option<bool>,
+    /// Directory of the log; there is none
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
+    /// Files to keep
+    #[arg(long, value_name = "N")]
+    max_wals: Option<String>,
+    /// Files to keep
+    #[arg(long, value_name = "N")]
+    max_snapshots: Option<String>,
+    /// Milliseconds between heartbeats
+    #[arg(long, value_name = "N")]
+    heartbeat_interval: Option<String>,
+    /// Milliseconds until an election
+    #[arg(long, value_name = "N")]
+    election_timeout: Option<String>,
     /// Limit of the state
     #[arg(long, value_name = "N")]
     quota_backend_bytes: Option<String>,
@@ -84,6 +100,21 @@ struct UnusedEtcdFlags {
     log_outputs: Option<String>,
 }
 
+/// As Go's flags, which etcd has: `-data-dir` is `--data-dir`.
+pub(crate) fn with_two_dashes(arguments: &mut [OsString]) {
+    if arguments.get(1).is_none_or(|role| role != "envtest-etcd") {
+        return;
+    }
+    for argument in &mut arguments[2..] {
+        let name = argument.as_encoded_bytes().strip_prefix(b"-").unwrap_or_default();
+        if name.len() > 1 && name[0].is_ascii_alphabetic() {
+            let mut long = OsString::from("-");
+            long.push(&argument);
+            *argument = long;
+        }
+    }
+}
+
 /// Runs until a signal.
 pub(crate) fn run(flags: &EnvtestEtcdFlags) -> anyhow::Result<ExitCode> {
     process::block_on(serve(flags))
@@ -105,4 +136,26 @@ async fn serve(flags: &EnvtestEtcdFlags) -> anyhow::Result<ExitCode> {
         })
         .await;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn long_flags_may_have_one_dash() {
+        let read = |words: &str| {
+            let mut arguments: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            with_two_dashes(&mut arguments);
+            arguments.join(OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(
+            read("ferrokube envtest-etcd -data-dir /a --name b -wal-dir=/c -h - -1"),
+            "ferrokube envtest-etcd --data-dir /a --name b --wal-dir=/c -h - -1"
+        );
+        for other in ["ferrokube", "ferrokube envtest-etcd", "ferrokube features -n x -output=y"] {
+            assert_eq!(read(other), other);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use ferrokube_pki::files::{self, FileError, FileMode};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,18 +179,20 @@ fn respond(head: &[u8], descriptor: &str) -> String {
     )
 }
 
-/// The address of `http://IP:PORT`. Only loopback ones, as there are no credentials.
+/// The address of `http://IP:PORT`. Only loopback ones, as there are no credentials: of all
+/// addresses, which some starters name, it is the loopback one.
 fn listen_address(url: &str) -> Result<SocketAddr, StandInError> {
     let refused = |why| StandInError::Url { url: url.to_owned(), why };
     let authority = url.strip_prefix("http://").ok_or(refused("only http:// is supported"))?;
     let authority = authority.trim_end_matches('/').replace("localhost:", "127.0.0.1:");
-    let address: SocketAddr =
+    let mut address: SocketAddr =
         authority.parse().map_err(|_| refused("not an address and a port"))?;
-    let is_loopback = match address.ip() {
-        IpAddr::V4(ip) => ip.is_loopback(),
-        IpAddr::V6(ip) => ip.is_loopback(),
-    };
-    if is_loopback { Ok(address) } else { Err(refused("not a loopback address")) }
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    if address.ip().is_loopback() { Ok(address) } else { Err(refused("not a loopback address")) }
 }
 
 /// The directory that a descriptor names, if the caller sees the same one.
@@ -232,6 +234,9 @@ mod tests {
     fn it_listens_on_loopback_only() {
         for url in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1/"] {
             assert_eq!(listen_address(url).unwrap().port(), 1);
+        }
+        for url in ["http://0.0.0.0:1", "http://[::]:1"] {
+            assert!(listen_address(url).unwrap().ip().is_loopback(), "{url}");
         }
         for url in ["https://127.0.0.1:1", "http://192.0.2.1:1", "http://127.0.0.1", "x", ""] {
             listen_address(url).unwrap_err();
