@@ -1,6 +1,6 @@
 //! Keys and values of an etcd as a whole, for migrations: no store, no feed.
 
-use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, reason};
+use crate::connection::{ConfigError, EtcdConfig, EtcdConnection, EtcdTls, reason};
 use crate::lease::Leases;
 use crate::proto::op;
 use crate::proto::{
@@ -83,6 +83,11 @@ impl EtcdKeys {
             places: config.places,
             leases: Leases::default(),
         })
+    }
+
+    /// New connections use these certificates.
+    pub(crate) fn renew(&self, tls: &EtcdTls) -> Result<(), ConfigError> {
+        self.connection.renew(tls)
     }
 
     fn failed(&self, status: &Status) -> String {

@@ -5,7 +5,7 @@
 //! *base*, that the servers add to each revision. Without a note the base is 0. A server does not
 //! start on an unfinished migration.
 
-use crate::connection::{ConfigError, EtcdConfig};
+use crate::connection::{ConfigError, EtcdConfig, EtcdTlsSource};
 use crate::engine::Etcd;
 use crate::keys::EtcdKeys;
 use ferrokube_storage::remote::{
@@ -57,6 +57,7 @@ pub struct MigratedEtcd {
 
 struct RevisionShift {
     keys: EtcdKeys,
+    tls_source: Option<EtcdTlsSource>,
     /// Known once the feed has begun.
     base: OnceLock<u64>,
 }
@@ -68,7 +69,8 @@ impl MigratedEtcd {
     /// [`ConfigError`].
     pub fn new(config: &EtcdConfig) -> Result<Self, ConfigError> {
         let inner = Arc::new(Etcd::new(config)?);
-        let shift = RevisionShift { keys: EtcdKeys::new(config)?, base: OnceLock::new() };
+        let (keys, tls_source) = (EtcdKeys::new(config)?, config.tls_source.clone());
+        let shift = RevisionShift { keys, tls_source, base: OnceLock::new() };
         Ok(Self { inner, shift: Arc::new(shift) })
     }
 }
@@ -123,12 +125,27 @@ impl RevisionShift {
         }
     }
 
+    /// Uses the certificates that are there now: the start may have been with others.
+    async fn renew(&self) {
+        let Some(source) = self.tls_source.clone() else { return };
+        if let Ok(Ok(tls)) = tokio::task::spawn_blocking(move || source()).await {
+            // Unusable ones are logged by the engine's renewal.
+            let _ = self.keys.renew(&tls);
+        }
+    }
+
     /// Reads the note. The item is the reason why it is unknown for now, or for good.
     async fn find_base(&self) -> Result<(), FeedItem> {
         if self.base.get().is_some() {
             return Ok(());
         }
-        let note = self.keys.migration().await.map_err(FeedItem::Lost)?;
+        let note = match self.keys.migration().await {
+            Ok(note) => note,
+            Err(why) => {
+                self.renew().await;
+                return Err(FeedItem::Lost(why));
+            }
+        };
         let base = match note.as_deref().map(MigrationNote::parse) {
             None => 0,
             Some(Some(MigrationNote::Finished(base))) => base,

@@ -2,7 +2,7 @@
 
 use crate::{attach_with, catch_up, config, soon, until_written};
 use ferrokube_etcd::testing::EtcdProcess;
-use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
+use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls, MigratedEtcd};
 use ferrokube_pki::{Pair, Pki, Subject};
 use ferrokube_storage::remote::{FeedItem, RemoteEngine};
 use ferrokube_storage::testing::{commit, create, key, text, write};
@@ -169,6 +169,38 @@ async fn certificates_of_the_client_are_replaced_while_it_runs() {
         until_written(&store, || write(&object, "2")).await;
         soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
         assert_eq!(text(&store.get(&object).unwrap()), "2");
+    }
+}
+
+/// What is read first is the note of a migration, on a connection of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_are_replaced_before_the_first_connection_are_used() {
+    for executable in EtcdProcess::executables() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [own, stranger] = directories.each_ref().map(|it| Authorities::new(it.path()));
+        let etcd = own.start(&executable, &own.serving("127.0.0.1", HOUR));
+        let files = Arc::new(Mutex::new(stranger.tls()));
+        let source = Arc::clone(&files);
+        let config = EtcdConfig {
+            tls: stranger.tls(),
+            tls_source: Some(Arc::new(move || Ok(source.lock().unwrap().clone()))),
+            ..config(&etcd.url())
+        };
+        let engine = MigratedEtcd::new(&config).unwrap();
+        let mut feed = engine.open();
+        let refused = soon(feed.next()).await;
+        assert!(matches!(refused, FeedItem::Lost(_)), "{refused:?}");
+        *files.lock().unwrap() = own.tls();
+        soon(async {
+            loop {
+                match feed.next().await {
+                    FeedItem::State { .. } => return,
+                    FeedItem::Lost(_) => {}
+                    item => panic!("{item:?}"),
+                }
+            }
+        })
+        .await;
     }
 }
 
