@@ -4,6 +4,7 @@ use crate::compaction;
 use crate::connection::{ConfigError, EtcdConfig, is_of_etcd, is_unsent};
 use crate::feed::EtcdFeed;
 use crate::fence::Fence;
+use crate::lease;
 use crate::proto::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, PutRequest, RangeRequest,
     RequestUnion, ResponseUnion, TargetUnion, TxnRequest, TxnResponse, op,
@@ -138,7 +139,7 @@ impl EtcdShared {
             Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => {
                 ProposalOutcome::Invalid(why)
             }
-            Code::NotFound if message.contains("lease") => {
+            Code::NotFound if lease::is_gone(status) => {
                 self.leases.forget();
                 ProposalOutcome::Unavailable(why)
             }

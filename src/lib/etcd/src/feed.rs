@@ -162,7 +162,8 @@ impl EtcdFeed {
     fn change(&self, kv: KeyValue, is_delete: bool) -> Option<RemoteChange> {
         let key = self.shared.store_key(&kv.key);
         if key.is_none() {
-            tracing::error!("a key in etcd is not of this store: it is not served");
+            let key = String::from_utf8_lossy(&kv.key).into_owned();
+            tracing::error!(key, "a key in etcd is not of this store: it is not served");
         }
         Some(RemoteChange {
             key: key?,

@@ -9,7 +9,7 @@
 //! one was. The next transactions have a new fence.
 
 use crate::connection::EtcdConnection;
-use crate::lease::Leases;
+use crate::lease::{self, Leases};
 use crate::proto::{
     Compare, CompareResult, CompareTarget, PutRequest, RequestUnion, TargetUnion, TxnRequest, op,
 };
@@ -52,7 +52,12 @@ impl Fence {
             *key = new_key(prefix);
         }
         if self.is_needed.load(Ordering::Acquire) {
-            connection.txn(write(key.clone(), connection, leases).await?).await?;
+            let fence = write(key.clone(), connection, leases).await?;
+            connection.txn(fence).await.inspect_err(|status| {
+                if lease::is_gone(status) {
+                    leases.forget();
+                }
+            })?;
             *key = new_key(prefix);
             self.is_needed.store(false, Ordering::Release);
         }

@@ -7,13 +7,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// A lease is given to new values for this share of the TTL, and at most [`MOST_SHARED`].
 const SHARED_PART: u64 = 20;
 const MOST_SHARED: Duration = Duration::from_secs(60);
 /// Values per lease.
 const MAX_VALUES: u32 = 1000;
+
+/// Whether a call failed because its lease is gone, such as revoked by an administrator.
+pub(crate) fn is_gone(status: &Status) -> bool {
+    status.code() == Code::NotFound && status.message().contains("lease")
+}
 
 /// The leases in use, by TTL.
 #[derive(Default)]

@@ -10,12 +10,14 @@ mod tls;
 
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
+use ferrokube_storage::remote::RemoteEngine;
 use ferrokube_storage::testing::{
     TextValues, commit, create, delete, key, put, remote_suite, text, write,
 };
 use ferrokube_storage::{
     CommitError, Environment, Guard, Prefix, Put, Revision, Store, Txn, Write,
 };
+use futures::FutureExt;
 use proxy::Proxy;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
@@ -256,6 +258,30 @@ async fn values_of_about_a_minute_share_a_lease() {
         }
         let leases = etcd.post("/v3/lease/leases", "{}");
         assert_eq!(leases.matches("\"ID\"").count(), 2, "one for each TTL: {leases}");
+    }
+}
+
+/// Else no create would be accepted until the lease is replaced anyway, a minute later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_lease_of_a_fence_is_replaced_at_once() {
+    for (etcd, _directory) in etcds() {
+        let engine = Etcd::new(&config(&etcd.url())).unwrap();
+        soon(async { while engine.barrier().await.is_err() {} }).await;
+        let txn = create(&key("configmaps", "ns", "a"), "1");
+        // What is cancelled is unknown, so the next fence is written.
+        let cancel = || assert!(engine.propose(&txn).now_or_never().is_none());
+        cancel();
+        soon(async { while engine.settle().await.is_err() {} }).await;
+        let leases = etcd.post("/v3/lease/leases", "{}");
+        let id = leases.split("\"ID\":").nth(1).unwrap();
+        let id: String = id.chars().filter(char::is_ascii_digit).collect();
+        etcd.post("/v3/lease/revoke", &format!(r#"{{"ID":"{id}"}}"#));
+        cancel();
+        let mut attempts = 0;
+        while let Err(why) = engine.settle().await {
+            attempts += 1;
+            assert!(attempts < 10, "{why}");
+        }
     }
 }
 
