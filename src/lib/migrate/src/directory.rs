@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Max concurrent writes.
 const CONCURRENT: usize = 256;
+/// Where nothing of a store is, for display.
+const FOREIGN: &str = "keys of no resource";
 
 /// The directory of the new store.
 pub struct DirectoryTarget {
@@ -185,7 +187,10 @@ impl EtcdCopy<'_> {
         if found.lease == 0 {
             version(&mut self.versions, &found);
         }
-        let Some(text) = &found.key else { return Ok(()) };
+        let Some(text) = &found.key else {
+            *self.unserved.entry(FOREIGN.to_owned()).or_default() += 1;
+            return Ok(());
+        };
         let Some(key) = store_key(self.codec, text) else {
             *self.unserved.entry(resource(text)).or_default() += 1;
             return Ok(());
