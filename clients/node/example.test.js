@@ -1,8 +1,10 @@
 // node --test, with $FERROKUBE set.
 
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { ControlPlane } from "./index.js";
@@ -49,4 +51,12 @@ test("a namespace goes with what is in it", async () => {
 test("a failed start says why", async () => {
   await assert.rejects(ControlPlane.start(["--no-such-flag"]), /no-such-flag/);
   await assert.rejects(ControlPlane.start([], { binary: "/nowhere/ferrokube" }), /cannot start \/nowhere/);
+});
+
+test("a start has an end", async () => {
+  const directory = mkdtempSync(join(tmpdir(), "ferrokube-"));
+  const binary = join(directory, "ferrokube");
+  writeFileSync(binary, "#!/bin/sh\necho waiting >&2\nexec sleep 1000\n", { mode: 0o755 });
+  await assert.rejects(ControlPlane.start([], { binary, start: 1000 }), /not ready: waiting/);
+  rmSync(directory, { recursive: true });
 });

@@ -7,6 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
+/** Milliseconds until it is ready, on a busy machine. */
+const START = 60_000;
 /** Milliseconds for the end of requests, then of the process. */
 const STOP = 60_000;
 
@@ -27,9 +29,10 @@ export class ControlPlane {
    * Starts one; resolves when it serves.
    *
    * @param {string[]} flags of `ferrokube all-in-one`
-   * @param {{binary?: string}} options `binary`: by default `$FERROKUBE`, else the `ferrokube` in `$PATH`
+   * @param {{binary?: string, start?: number}} options `binary`: by default `$FERROKUBE`, else the `ferrokube` in
+   *   `$PATH`; `start`: milliseconds after which it fails
    */
-  static async start(flags = [], { binary = process.env.FERROKUBE || "ferrokube" } = {}) {
+  static async start(flags = [], { binary = process.env.FERROKUBE || "ferrokube", start = START } = {}) {
     const directory = mkdtempSync(join(tmpdir(), "ferrokube-"));
     const all = [`--data-dir=${join(directory, "data")}`, "--storage=memory", "--secure-port=0", ...flags];
     const log = openSync(join(directory, "log"), "w");
@@ -38,8 +41,9 @@ export class ControlPlane {
     const plane = new ControlPlane(child, directory);
     const failed = new Promise((_, reject) => {
       child.once("error", (error) => reject(new Error(`cannot start ${binary}: ${error.message}`)));
-      child.once("exit", () => reject(new Error(`${binary}: ${plane.log}`)));
+      child.once("exit", () => reject(new Error(`${binary}: not ready: ${plane.log}`)));
     });
+    const late = setTimeout(() => child.kill("SIGKILL"), start);
     // A later end is seen by requests.
     failed.catch(() => {});
     try {
@@ -51,6 +55,8 @@ export class ControlPlane {
     } catch (error) {
       await plane.stop();
       throw error;
+    } finally {
+      clearTimeout(late);
     }
   }
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import ssl
 import tempfile
 import time
@@ -63,6 +64,21 @@ class Example(unittest.TestCase):
             ControlPlane("--no-such-flag").start()
         with self.assertRaisesRegex(StartError, "cannot start /nowhere"):
             ControlPlane(binary="/nowhere/ferrokube").start()
+
+    def test_a_start_has_an_end(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "ferrokube")
+            with open(path, "w") as script:
+                script.write("#!/bin/sh\necho waiting >&2\nexec sleep 1000\n")
+            os.chmod(path, 0o755)
+            with self.assertRaisesRegex(StartError, "not ready: waiting"):
+                ControlPlane(binary=path, start_seconds=1).start()
+
+    def test_one_that_runs_is_not_started_again(self):
+        with ControlPlane() as plane:
+            with self.assertRaisesRegex(StartError, "runs already"):
+                plane.start()
+            self.assertEqual(Api(plane)("GET", "/api/v1/namespaces/default")[0], 200)
 
 
 if __name__ == "__main__":

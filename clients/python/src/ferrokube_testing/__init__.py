@@ -5,9 +5,12 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 
 __all__ = ["ControlPlane", "StartError"]
 
+#: Seconds until it is ready, on a busy machine.
+START_SECONDS = 60
 #: Seconds for the end of requests, then of the process.
 STOP_SECONDS = 60
 
@@ -20,12 +23,13 @@ class ControlPlane:
     """A process of ``ferrokube all-in-one`` with its state in memory and a port and directory of its own.
 
     A context manager. ``flags`` are those of ``ferrokube all-in-one``. ``binary`` defaults to ``$FERROKUBE``, else
-    the ``ferrokube`` in ``$PATH``.
+    the ``ferrokube`` in ``$PATH``. After ``start_seconds`` a start that has not become ready fails.
     """
 
-    def __init__(self, *flags: str, binary: "str | os.PathLike | None" = None):
+    def __init__(self, *flags: str, binary: "str | os.PathLike | None" = None, start_seconds: float = START_SECONDS):
         self._flags = flags
         self._binary = binary
+        self._start_seconds = start_seconds
         self._process = None
         self._directory = None
         #: URL of the API server, while it runs.
@@ -47,6 +51,8 @@ class ControlPlane:
 
     def start(self) -> "ControlPlane":
         """Starts, and returns when it serves."""
+        if self._process is not None:
+            raise StartError("the control plane runs already")
         binary = self._binary or os.environ.get("FERROKUBE") or shutil.which("ferrokube")
         if binary is None:
             raise StartError("no ferrokube in $PATH: build it, or set $FERROKUBE to its path")
@@ -62,10 +68,14 @@ class ControlPlane:
                     stderr=log,
                     text=True,
                 )
+            late = threading.Timer(self._start_seconds, self._process.kill)
+            late.daemon = True
+            late.start()
             # "ready in 12 ms: URL kubeconfig FILE", or the end of the process.
             line = self._process.stdout.readline()
+            late.cancel()
             if not line.startswith("ready in "):
-                raise StartError(f"{binary} {' '.join(flags)}: {line}{self.log}")
+                raise StartError(f"{binary} {' '.join(flags)}: not ready: {line}{self.log}")
             self.url = line.split(": ", 1)[1].split(" kubeconfig ")[0]
         except OSError as error:
             self.stop()
