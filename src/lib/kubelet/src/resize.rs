@@ -5,7 +5,7 @@
 
 use crate::assemble::{self, CREATED_WITH, amount};
 use crate::hooks;
-use crate::next::{SeenPod, name_of};
+use crate::next::{ObservedPod, name_of};
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use crate::room::{PodRoom, of_pod, requested};
@@ -70,7 +70,7 @@ struct ResizedContainer<'a> {
 
 impl PodResizes {
     /// Resources of running containers, by name.
-    pub(crate) fn held(&self, seen: &SeenPod) -> BTreeMap<String, ResourceRequirements> {
+    pub(crate) fn held(&self, seen: &ObservedPod) -> BTreeMap<String, ResourceRequirements> {
         let running = seen.containers.iter().filter_map(|report| {
             Some((name_of(report).0.to_owned(), self.held.get(&report.id)?.clone()))
         });
@@ -92,7 +92,7 @@ impl PodResizes {
     }
 
     /// Gives running containers the resources that the pod wants.
-    pub(crate) async fn follow(&mut self, node: &PodNode, pod: &NodePod, seen: &SeenPod) {
+    pub(crate) async fn follow(&mut self, node: &PodNode, pod: &NodePod, seen: &ObservedPod) {
         let is_known = |id: &String| seen.containers.iter().any(|report| report.id == *id);
         self.held.retain(|id, _| is_known(id));
         self.restarting.retain(is_known);
@@ -123,7 +123,7 @@ impl PodResizes {
         }
     }
 
-    fn changed<'a>(&mut self, pod: &'a NodePod, seen: &'a SeenPod) -> Vec<ResizedContainer<'a>> {
+    fn changed<'a>(&mut self, pod: &'a NodePod, seen: &'a ObservedPod) -> Vec<ResizedContainer<'a>> {
         let mut changed = Vec::new();
         for container in pod.all_containers() {
             let running = seen
@@ -277,7 +277,7 @@ async fn check_usage(
 pub(crate) async fn kill(
     node: &PodNode,
     pod: &NodePod,
-    seen: &SeenPod,
+    seen: &ObservedPod,
     report: &ContainerReport,
 ) -> Result<(), CriError> {
     let name = name_of(report).0;
