@@ -2,13 +2,12 @@
 
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::{DEFINITION, NodePod, definition};
+use crate::room::amount;
 use crate::{hooks, host_ports, oom};
-use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{
     Container, ResourceRequirements, SELinuxOptions, SecurityContext,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -248,11 +247,6 @@ pub(crate) fn share_processes(config: &mut cri::ContainerConfig, target: String)
         options.pid = cri::NamespaceMode::Target as i32;
         options.target_id = target;
     }
-}
-
-/// An amount of a resource.
-pub(crate) fn amount(list: &Option<BTreeMap<String, Amount>>, name: &str) -> Option<Quantity> {
-    Quantity::parse(&list.as_ref()?.get(name)?.0).ok()
 }
 
 /// Resources of a container in its control group.

@@ -1,9 +1,8 @@
 //! How readily the kernel kills the processes of a container when the node is out of memory:
 //! kubelet's scores. Without them the runtime and the kubelet itself are as likely to be killed.
 
-use crate::assemble::amount;
 use crate::pod::NodePod;
-use crate::room::requested;
+use crate::room::{amount, requested};
 use k8s_openapi::api::core::v1::Container;
 
 /// Score of pods with guaranteed resources, and of those that are critical for the node.

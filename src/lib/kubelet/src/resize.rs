@@ -3,12 +3,13 @@
 //! A container has what it was created with (an annotation) until it is resized. What it has then is
 //! in the pod's status, where the next kubelet finds it.
 
-use crate::assemble::{self, CREATED_WITH, amount};
+use crate::assemble::{self, CREATED_WITH};
 use crate::hooks;
 use crate::next::{ObservedPod, name_of};
 use crate::node::PodNode;
 use crate::pod::NodePod;
-use crate::room::{PodRoom, of_pod, requested};
+use crate::room::{PodRoom, amount, of_pod, requested};
+use crate::status::ResizeFault;
 use ferrokube_cri::{
     ContainerPhase, ContainerReport, ContainerStatsFilter, CriError, ListContainerStatsRequest,
     UpdateContainerResourcesRequest,
@@ -20,14 +21,6 @@ use tokio::time::Instant;
 
 /// Pause after a resize that is not possible now.
 const RETRY: Duration = Duration::from_secs(10);
-
-/// Why a resize is not in effect: a condition of the pod, with kubelet's message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ResizeFault {
-    pub(crate) condition: &'static str,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
 
 impl ResizeFault {
     /// It may become possible, or never.

@@ -1,8 +1,10 @@
 //! PodRoom of a node: the CPU and memory that its pods request, and their number.
 
-use crate::assemble::amount;
 use crate::pod::NodePod;
+use ferrokube_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use std::collections::BTreeMap;
 
 /// An amount of CPU and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,11 @@ impl PodRoom {
     /// Resources with their names and amounts of each.
     pub(crate) const RESOURCES: [(&'static str, fn(Self) -> i64); 2] =
         [("cpu", |room| room.cpu), ("memory", |room| room.memory)];
+}
+
+/// An amount of a resource.
+pub(crate) fn amount(list: &Option<BTreeMap<String, Amount>>, name: &str) -> Option<Quantity> {
+    Quantity::parse(&list.as_ref()?.get(name)?.0).ok()
 }
 
 /// A container's requests; without one its limit.

@@ -2,7 +2,6 @@
 
 use crate::next::{ObservedPod, WallTime, name_of};
 use crate::pod::NodePod;
-use crate::resize::ResizeFault;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
@@ -28,6 +27,14 @@ pub(crate) const OWNED: [&str; 7] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitNote {
     pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// Why a resize is not in effect: a condition of the pod, with kubelet's message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResizeFault {
+    pub(crate) condition: &'static str,
+    pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
