@@ -18,6 +18,7 @@ use k8s_openapi::api::certificates::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 
@@ -34,7 +35,7 @@ const KEY_ENCIPHERMENT: &str = "key encipherment";
 
 /// Adds each request to a queue. Runs until dropped.
 async fn watch(client: Client, queue: &WorkQueue<String>) {
-    let requests = Api::<CertificateSigningRequest>::all(client);
+    let requests = Api::<PartialObjectMeta<CertificateSigningRequest>>::all(client);
     let each = watching::each(requests, watcher::Config::default(), |request, gone| {
         if !gone {
             queue.add(request.name_any(), cause(&request.metadata));
