@@ -14,15 +14,11 @@ const NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
 /// Values of the gates that a component has asked, as `A=true,B=false`.
 const USES: &str = "features.k8s.io/uses";
 
-/// Lease that a component with this value of a feature has written after a revision.
-pub(super) fn with_value(
-    registry: &Registry,
-    (feature, enabled): (&str, bool),
-    since: u64,
-) -> Option<String> {
+/// Lease with `value`, such as `LogTracking=true`, that a component has written after a revision.
+pub(super) fn with_value(registry: &Registry, value: &str, since: u64) -> Option<String> {
     let leases = registry.catalog().definition("coordination.k8s.io", "leases")?;
     let prefix = Prefix::new(leases.storage_prefix.as_ref()?).ok()?;
-    let (finder, value) = (Finder::new(USES), format!("{feature}={enabled}"));
+    let finder = Finder::new(USES);
     let has_value = |lease: &Entry| {
         finder.find(&lease.bytes).is_some()
             && scan::str_field(&lease.bytes, &["metadata", "annotations", USES])

@@ -144,8 +144,8 @@ impl FeatureFlow {
     /// Lease of a component that has the other value.
     fn differing(&self, facts: &FeatureFacts, document: &Document) -> Option<String> {
         let since = document.meta("resourceVersion").parse().ok()?;
-        let value = (facts.name.as_str(), !facts.desired);
-        block_in_place(|| components::with_value(&self.registry, value, since))
+        let value = format!("{}={}", facts.name, !facts.desired);
+        block_in_place(|| components::with_value(&self.registry, &value, since))
     }
 
     fn seam(&self, feature: &str, seam: FeatureSeam) {
