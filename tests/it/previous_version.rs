@@ -82,8 +82,8 @@ async fn up_and_down(previous: &Previous) {
     let flags = |gates: &str| ["--feature-evaluation-time=1s".to_owned(), gates.to_owned()];
     let with = flags("--feature-gates=FeatureAPI=true,CoordinatedLeaderElection=true");
     let without = flags("--feature-gates=FeatureAPI=true,LogTracking=false");
+    cluster.terminate().unwrap();
     for round in 0..2 {
-        cluster.terminate().unwrap();
         cluster.set_binary(FERROKUBE);
         cluster.restart_with(&with.each_ref().map(String::as_str)).unwrap();
         let admin = cluster.admin().unwrap();
@@ -107,6 +107,7 @@ async fn up_and_down(previous: &Previous) {
             let admin = cluster.admin().unwrap();
             is_clean(&admin).await;
             assert_eq!(admin.get(FEATURES).await.unwrap().status, 404);
+            cluster.terminate().unwrap();
         } else {
             // Older than the format: it refuses, and leaves the directory as it is.
             let refused = cluster.restart_with(previous.flags).unwrap_err().to_string();
