@@ -387,7 +387,7 @@ mod tests {
         gates
     }
 
-    /// Thousands of kubelets that look at their gates whenever their loops do.
+    /// Thousands of kubelets that check their gates whenever their loops run.
     struct Fleet {
         gates: Gates,
         all: Vec<(UseReports, Instant)>,

@@ -21,7 +21,7 @@ const FEW_TEXTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyRoles;
 
-/// What a decision may still look at.
+/// What a decision may still compare.
 struct DecisionBudget {
     texts: usize,
     /// Large roles that were compared.

@@ -303,7 +303,7 @@ async fn metadata_causes_are_repeated_as_in_kube_apiserver() {
     {
         assert_eq!(count(server.patch(kind, "a", prefix(text)).await), causes, "{kind:?} {text}");
     }
-    server.patch(LEASES, "a", prefix("-x")).await.expect("the kind's rules do not look at it");
+    server.patch(LEASES, "a", prefix("-x")).await.expect("the kind's rules ignore it");
 }
 
 #[tokio::test]
