@@ -331,6 +331,7 @@ async fn says_so(cluster: &Cluster) {
 async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_go_on() {
     let cluster = Launch::new(FERROKUBE)
         .role("apiserver")
+        .flag("--profile=kubernetes")
         .flag("--audit-log-path=/dev/full")
         .start()
         .unwrap();

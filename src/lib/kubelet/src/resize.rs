@@ -116,7 +116,11 @@ impl PodResizes {
         }
     }
 
-    fn changed<'a>(&mut self, pod: &'a NodePod, seen: &'a ObservedPod) -> Vec<ResizedContainer<'a>> {
+    fn changed<'a>(
+        &mut self,
+        pod: &'a NodePod,
+        seen: &'a ObservedPod,
+    ) -> Vec<ResizedContainer<'a>> {
         let mut changed = Vec::new();
         for container in pod.all_containers() {
             let running = seen

@@ -70,7 +70,8 @@ async fn calls_over_http2_share_a_connection() {
     let address = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(address, tls, ListenerLimits::default()).unwrap();
     let (port, stats) = (server.local_address().port(), server.stats());
-    let echo = Arc::new(GatheringEcho { together: Barrier::new(CALLS), received: Mutex::new(Vec::new()) });
+    let echo =
+        Arc::new(GatheringEcho { together: Barrier::new(CALLS), received: Mutex::new(Vec::new()) });
     let (trigger, shutdown) = ShutdownTrigger::new();
     let serving = tokio::spawn(server.serve(Arc::clone(&echo) as Arc<dyn Handler>, shutdown));
 

@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn parts_are_whole_at_any_length() {
         for is_random in [false, true] {
-            for length in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7] {
+            for length in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7]
+            {
                 let raw = bytes(length, is_random);
                 let mut sum = GzipSum::default();
                 let mut sent = super::HEADER.to_vec();
