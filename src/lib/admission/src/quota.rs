@@ -135,7 +135,7 @@ impl AdmissionStep for QuotaStep {
         };
         match self.bytes(namespace) {
             0 => return Ok(()),
-            ..=MAX_BYTES => {}
+            1..=MAX_BYTES => {}
             _ if attributes.context.is_own() => return Ok(()),
             _ => {
                 let why = format!(

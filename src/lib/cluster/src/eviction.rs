@@ -137,7 +137,7 @@ impl<'a> Eviction<'a> {
         let Some(budgets) = Local::new(registry, "policy", "v1", "poddisruptionbudgets") else {
             return Ok(BudgetVerdict::Allowed);
         };
-        // Looks at all budgets of the namespace; two decide already.
+        // Reads all budgets of the namespace; two decide already.
         leave_worker().await;
         let mut own = budgets.find(pod.namespace(), 2, |budget| covers(budget, pod)).await?;
         let Some(budget) = own.pop() else { return Ok(BudgetVerdict::Allowed) };

@@ -71,7 +71,7 @@ struct PartialMessage {
     begins: bool,
 }
 
-/// The head of a frame.
+/// A frame's head, parsed and checked.
 struct FrameHead {
     /// The opcode.
     kind: u8,
@@ -179,7 +179,7 @@ impl FrameHead {
 }
 
 impl PartialMessage {
-    /// What has arrived of the message; `None` for nothing that can be used.
+    /// The bytes of the message that have arrived; `None` if too few to be used.
     fn take(&mut self, buffer: &mut BytesMut) -> Option<Bytes> {
         let count = self.left.min(buffer.len());
         let least = if self.begins { 2 } else { 1 };

@@ -268,7 +268,7 @@ mod tests {
     fn an_empty_list_is_a_sentence() {
         let resting = FeatureReport { tasks: Vec::new(), uses: Vec::new(), ..report() };
         assert_eq!(table(&[]), "there are no features\n");
-        assert_eq!(uses(&[resting.clone()]), "no component has reported a value\n");
+        assert_eq!(uses(std::slice::from_ref(&resting)), "no component has reported a value\n");
         assert_eq!(tasks(&[resting]), "no feature is in transition\n");
     }
 

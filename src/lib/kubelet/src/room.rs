@@ -28,9 +28,12 @@ impl PodRoom {
     }
 
     /// Resources with their names and amounts of each.
-    pub(crate) const RESOURCES: [(&'static str, fn(Self) -> i64); 2] =
+    pub(crate) const RESOURCES: [NamedAmount; 2] =
         [("cpu", |room| room.cpu), ("memory", |room| room.memory)];
 }
+
+/// A resource's name, and how much of it a room has.
+type NamedAmount = (&'static str, fn(PodRoom) -> i64);
 
 /// An amount of a resource.
 pub(crate) fn amount(list: &Option<BTreeMap<String, Amount>>, name: &str) -> Option<Quantity> {
@@ -94,7 +97,7 @@ pub(crate) fn lack<'a>(
     }
     let used = others.into_iter().fold(PodRoom::default(), PodRoom::plus);
     let wanted = of_pod(pod);
-    let lacks = |(name, of): &(&'static str, fn(PodRoom) -> i64)| {
+    let lacks = |(name, of): &NamedAmount| {
         let (requested, used, capacity) = (of(wanted), of(used), of(node.room));
         let is_short = requested > 0 && used.saturating_add(requested) > capacity;
         let reason = if *name == "cpu" { "OutOfcpu" } else { "OutOfmemory" };

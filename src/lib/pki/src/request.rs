@@ -136,7 +136,7 @@ pub enum CertificatePurpose {
 /// Terms of a certificate besides its names.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateTerms {
-    /// Its extended key usage.
+    /// Extended key usage.
     pub purpose: CertificatePurpose,
     /// Whether its key may encrypt keys, which only RSA can.
     pub enciphers_keys: bool,

@@ -1,7 +1,7 @@
 //! Decisions: whether a user's grants allow a request.
 //!
 //! Roles and bindings of a namespace are written by its administrators, and every request there,
-//! also one that is refused, compares them on a worker. So a decision looks at a bounded part of
+//! also one that is refused, compares them on a worker. So a decision reads a bounded part of
 //! them. Those of the cluster are its administrators'.
 
 use super::index::{CompiledRole, Grant, RbacView};
@@ -17,11 +17,11 @@ const BINDING_TEXTS: usize = 16;
 /// Roles with more are compared once, however often they are bound.
 const FEW_TEXTS: usize = 64;
 
-/// More is bound to the user in the namespace than a decision looks at.
+/// More is bound to the user in the namespace than a decision compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyRoles;
 
-/// What a decision may still compare.
+/// Texts that a decision may still compare, and the large roles that it need not compare again.
 struct DecisionBudget {
     texts: usize,
     /// Large roles that were compared.

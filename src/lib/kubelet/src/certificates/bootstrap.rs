@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Files of a bootstrap.
+/// Kubeconfigs before and after a bootstrap.
 #[derive(Clone, Debug)]
 pub struct BootstrapFiles {
     /// The node's own kubeconfig, written by [`NodeCertificates::bootstrap`].

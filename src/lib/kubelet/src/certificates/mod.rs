@@ -122,7 +122,7 @@ impl NodeCertificates {
                 Ok(Some(current)) => {
                     accept(&current);
                     // The node's names may have changed since the last run. Later on a signer that
-                    // leaves some out is not asked again and again.
+                    // leaves some out is not asked repeatedly.
                     let is_whole = names.iter().all(|name| current.names.contains(name));
                     if is_whole || !is_first {
                         current.renewal.due().await;

@@ -14,7 +14,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// Containers by name; the last one wins.
 type Containers<'a> = HashMap<CountedKey<&'a str>, &'a Value>;
 /// Claims of containers: container, claim, and its request or nothing.
-type Claims<'a> = HashSet<CountedKey<(&'a str, &'a str, &'a str)>>;
+type ContainerClaims<'a> = HashSet<CountedKey<(&'a str, &'a str, &'a str)>>;
 
 /// Checks the statuses of a container list; ephemeral containers have no resources.
 pub(super) fn check(
@@ -26,7 +26,8 @@ pub(super) fn check(
 ) {
     let containers: Containers<'_> =
         items(spec, of).iter().rev().map(|one| (CountedKey(text(one, "name")), one)).collect();
-    let claims: Claims<'_> = containers.values().flat_map(|container| claims(container)).collect();
+    let claims: ContainerClaims<'_> =
+        containers.values().flat_map(|container| claims(container)).collect();
     let system = spec.get("os").map_or("linux", |os| text(os, "name"));
     for (index, status) in statuses.iter().enumerate() {
         if errors.is_full() {
@@ -45,7 +46,7 @@ pub(super) fn check(
             if errors.is_full() {
                 return;
             }
-            check_resource(resource, (container, &claims), below.index(index), errors);
+            check_resource(resource, container, &claims, below.index(index), errors);
         }
     }
 }
@@ -75,7 +76,8 @@ fn user(status: &Value, system: &str, path: FieldPath<'_>, errors: &mut FieldErr
 /// Checks an allocated resource and the health of its parts.
 fn check_resource(
     resource: &Value,
-    (container, claims): (Option<&Value>, &Claims<'_>),
+    container: Option<&Value>,
+    claims: &ContainerClaims<'_>,
     path: FieldPath<'_>,
     errors: &mut FieldErrors,
 ) {
@@ -125,7 +127,7 @@ fn requests(resources: &Value) -> Option<&Map> {
 }
 
 /// Whether `called` names a claim of the container: its name, plus its request if it has one.
-fn has(claims: &Claims<'_>, container: &str, called: &str) -> bool {
+fn has(claims: &ContainerClaims<'_>, container: &str, called: &str) -> bool {
     claims.contains(&CountedKey((container, called, "")))
         || called.split_once('/').is_some_and(|(name, request)| {
             !request.is_empty() && claims.contains(&CountedKey((container, name, request)))
