@@ -78,7 +78,7 @@ async fn another_name_is_invalid_unless_the_object_is_new() {
     let want = "metadata.name: Invalid value: \"other\": field is immutable";
     assert!(refused.message.contains(want), "{}", refused.message);
     assert_eq!(refused.code, 422);
-    assert_eq!(applied(&server, thing(2)).await.unwrap_err().code, 422);
+    assert_eq!(applied(&server, thing(1)).await.unwrap_err().code, 422);
     let made = things(&server).create("n", thing(3)).await.unwrap();
     assert_eq!(made.name(), "other");
 }
