@@ -1,12 +1,9 @@
 //! The values of a component's gates in the Lease that it renews anyway. Silence is not agreement: a
 //! server sees there that a component is alive and has another value, whose reports do not arrive.
 
-use ferrokube_features::Gates;
+use ferrokube_features::{Gates, LEASE_USES};
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
-
-/// Annotation of a Lease.
-const USES: &str = "features.k8s.io/uses";
 
 /// A component's values in its Lease.
 #[derive(Clone, Debug)]
@@ -29,9 +26,9 @@ impl LeaseUses {
             asked.map(|gate| format!("{}={}", gate.gate.name, gate.enabled)).collect();
         if *self.is_known.borrow() && !values.is_empty() {
             let annotations = metadata.annotations.get_or_insert_default();
-            annotations.insert(USES.to_owned(), values.join(","));
+            annotations.insert(LEASE_USES.to_owned(), values.join(","));
         } else if let Some(annotations) = &mut metadata.annotations {
-            annotations.remove(USES);
+            annotations.remove(LEASE_USES);
         }
     }
 }
@@ -49,7 +46,7 @@ mod tests {
         let mut metadata = ObjectMeta::default();
         let mut said = || {
             uses.annotate(&mut metadata);
-            metadata.annotations.as_ref().and_then(|all| all.get(USES)).cloned()
+            metadata.annotations.as_ref().and_then(|all| all.get(LEASE_USES)).cloned()
         };
         known.send_replace(true);
         assert_eq!(said(), None, "nothing was asked");

@@ -285,8 +285,10 @@ const PATCH_TYPES: [&str; 4] = [
 
 /// Whether kube-apiserver's router takes it for the type of a patch, since one of a list is.
 fn is_routed(content_type: &str) -> bool {
-    let media = |part: &str| part.split(';').next().unwrap_or_default().trim().to_owned();
-    content_type.split(',').any(|part| PATCH_TYPES.contains(&media(part).as_str()))
+    content_type.split(',').any(|part| {
+        let media = part.split(';').next().unwrap_or_default().trim();
+        PATCH_TYPES.contains(&media)
+    })
 }
 
 fn unknown_format(known: &[&str]) -> MediaTypeError {

@@ -35,3 +35,7 @@ pub use openapi_v3::OPENAPI_V3;
 pub use settings::{GateSettingError, GateSettings, GateWarning};
 pub use version::{EmulatedVersion, EmulatedVersionError, GateVersions, KubernetesVersion};
 pub use webhook_conversion::WEBHOOK_CONVERSION;
+
+/// Annotation of the Lease of a component: the values of the gates that it has asked, as
+/// `A=true,B=false`.
+pub const LEASE_USES: &str = "features.k8s.io/uses";

@@ -143,7 +143,8 @@ impl Installation {
         fs::rename(&between, &previous).map_err(failed("write", &previous))
     }
 
-    /// Refuses a prefix that units cannot name, and names that belong to others, before anything is written.
+    /// Refuses a prefix that units cannot name, and names that belong to others, before anything is
+    /// written.
     fn check(&self) -> Result<(), InstallError> {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
         if !self.prefix.is_absolute()

@@ -1,4 +1,5 @@
-//! Many nodes against one API server: `cargo bench -p ferrokube-kubelet --bench nodes -- [--nodes N] [--pods N] [--seconds N]`.
+//! Many nodes against one API server:
+//! `cargo bench -p ferrokube-kubelet --bench nodes -- [--nodes N] [--pods N] [--seconds N]`.
 //!
 //! Each node is a kubelet as it is, on a runtime in memory: it registers, renews its lease, watches its
 //! pods and services, and writes statuses. All are in this process; the server is another. Prints what

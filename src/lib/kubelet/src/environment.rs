@@ -198,9 +198,7 @@ mod tests {
     use super::*;
     use crate::objects::{NoObjects, ObjectFuture};
     use crate::variables::MAX_VARIABLES;
-    use k8s_openapi::api::core::v1::{
-        ConfigMap, Secret, Service, ServiceAccount, ServiceAccountTokenProjection,
-    };
+    use k8s_openapi::api::core::v1::{ConfigMap, Service};
     use std::sync::Arc;
 
     #[test]
@@ -258,26 +256,6 @@ mod tests {
             let data = (0..1000).map(|at| (format!("k{at}"), String::new())).collect();
             let found = ConfigMap { data: Some(data), ..ConfigMap::default() };
             Box::pin(std::future::ready(Ok(Some(found))))
-        }
-
-        fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
-            NoObjects.secret("", "")
-        }
-
-        fn service_account<'a>(
-            &'a self,
-            _: &'a str,
-            _: &'a str,
-        ) -> ObjectFuture<'a, ServiceAccount> {
-            NoObjects.service_account("", "")
-        }
-
-        fn token<'a>(
-            &'a self,
-            pod: &'a NodePod,
-            wanted: &'a ServiceAccountTokenProjection,
-        ) -> ObjectFuture<'a, String> {
-            NoObjects.token(pod, wanted)
         }
 
         fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {

@@ -54,6 +54,8 @@ mod ends;
 mod environment;
 mod eviction;
 mod fields;
+#[cfg(test)]
+mod fixture;
 mod hooks;
 mod host_ports;
 mod kubelet;

@@ -14,33 +14,41 @@ use std::sync::Arc;
 pub(crate) type ObjectFuture<'a, T> =
     Pin<Box<dyn Future<Output = Result<Option<T>, PodObjectError>> + Send + 'a>>;
 
-/// Source of objects: the API server, or a test.
+fn no_source<T: Send + 'static>(kind: &'static str) -> ObjectFuture<'static, T> {
+    Box::pin(std::future::ready(Err(PodObjectError::NoSource(kind))))
+}
+
+/// Source of objects: the API server, or a test. By default there are none.
 pub(crate) trait PodObjects: Send + Sync {
-    fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
-    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
-    fn service_account<'a>(
-        &'a self,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> ObjectFuture<'a, ServiceAccount>;
+    fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
+        no_source("configmaps")
+    }
+    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
+        no_source("secrets")
+    }
+    fn service_account<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ServiceAccount> {
+        no_source("service accounts")
+    }
     /// A token of the pod's service account, bound to the pod, and not about to expire.
     fn token<'a>(
         &'a self,
-        pod: &'a NodePod,
-        wanted: &'a ServiceAccountTokenProjection,
-    ) -> ObjectFuture<'a, String>;
+        _: &'a NodePod,
+        _: &'a ServiceAccountTokenProjection,
+    ) -> ObjectFuture<'a, String> {
+        no_source("service account tokens")
+    }
     /// A PersistentVolumeClaim in the pod's namespace.
     fn claim<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, PersistentVolumeClaim> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("persistentvolumeclaims"))))
+        no_source("persistentvolumeclaims")
     }
     fn volume<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, PersistentVolume> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("persistentvolumes"))))
+        no_source("persistentvolumes")
     }
     fn node<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, Node> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("nodes"))))
+        no_source("nodes")
     }
     fn runtime_class<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, RuntimeClass> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("runtimeclasses"))))
+        no_source("runtimeclasses")
     }
     /// Services for variables of pods; none without an API server.
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {
@@ -68,24 +76,4 @@ pub(crate) enum PodObjectError {
 /// For a kubelet without an API server.
 pub(crate) struct NoObjects;
 
-impl PodObjects for NoObjects {
-    fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("configmaps"))))
-    }
-
-    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("secrets"))))
-    }
-
-    fn service_account<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ServiceAccount> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("service accounts"))))
-    }
-
-    fn token<'a>(
-        &'a self,
-        _: &'a NodePod,
-        _: &'a ServiceAccountTokenProjection,
-    ) -> ObjectFuture<'a, String> {
-        Box::pin(std::future::ready(Err(PodObjectError::NoSource("service account tokens"))))
-    }
-}
+impl PodObjects for NoObjects {}

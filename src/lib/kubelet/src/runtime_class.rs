@@ -22,16 +22,11 @@ pub(crate) async fn handler(objects: &dyn PodObjects, pod: &NodePod) -> Result<S
 mod tests {
     use super::*;
     use crate::api::ApiPods;
-    use crate::config::KubeletConfigFile;
-    use crate::kubelet::Kubelet;
-    use crate::node::KubeletPaths;
+    use crate::fixture::{self, RecordedEvents};
     use crate::objects::{NoObjects, ObjectFuture, PodObjectError};
     use ferrokube_cri::Runtime;
     use ferrokube_cri::testing::FakeRuntime;
-    use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
-    use k8s_openapi::api::core::v1::{
-        ConfigMap, Pod, Secret, ServiceAccount, ServiceAccountTokenProjection,
-    };
+    use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::api::node::v1::RuntimeClass;
     use parking_lot::Mutex;
     use serde_json::json;
@@ -43,30 +38,6 @@ mod tests {
     struct Classes(Mutex<Option<String>>);
 
     impl PodObjects for Classes {
-        fn config_map<'a>(&'a self, one: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap> {
-            NoObjects.config_map(one, name)
-        }
-
-        fn secret<'a>(&'a self, one: &'a str, name: &'a str) -> ObjectFuture<'a, Secret> {
-            NoObjects.secret(one, name)
-        }
-
-        fn service_account<'a>(
-            &'a self,
-            namespace: &'a str,
-            name: &'a str,
-        ) -> ObjectFuture<'a, ServiceAccount> {
-            NoObjects.service_account(namespace, name)
-        }
-
-        fn token<'a>(
-            &'a self,
-            pod: &'a NodePod,
-            wanted: &'a ServiceAccountTokenProjection,
-        ) -> ObjectFuture<'a, String> {
-            NoObjects.token(pod, wanted)
-        }
-
         fn runtime_class<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, RuntimeClass> {
             let class = |handler| RuntimeClass { handler, ..RuntimeClass::default() };
             let found = match name {
@@ -74,15 +45,6 @@ mod tests {
                 _ => Err(PodObjectError::Invalid("away".to_owned())),
             };
             Box::pin(std::future::ready(found))
-        }
-    }
-
-    #[derive(Default)]
-    struct ClassEvents(Mutex<Vec<(&'static str, String)>>);
-
-    impl PullEvents for ClassEvents {
-        fn report(&self, _: &PodIdentity, event: PullEvent) {
-            self.0.lock().push((event.reason, event.message));
         }
     }
 
@@ -111,19 +73,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let classes = Arc::<Classes>::default();
         let runtime = Arc::<FakeRuntime>::default();
-        let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-                     registryPullQPS: 0, evictionHard: {memory.available: 0%}, \
-                     imageGCHighThresholdPercent: 100}";
-        let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
         let client = Runtime::new(Arc::clone(&runtime) as Arc<_>);
-        let events = Arc::<ClassEvents>::default();
-        let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
-        let metrics = Arc::<PullMetrics>::default();
-        let images = ImageManager::new(client.clone(), config.pulls, sink(), metrics);
-        let (root, logs) = (folder.path().join("root"), folder.path().join("logs"));
-        let kubelet = Kubelet::new("n", &config, client, images, KubeletPaths { root, logs })
-            .events(sink())
-            .objects(Arc::clone(&classes) as Arc<_>);
+        let events = Arc::<RecordedEvents>::default();
+        let fields = ", evictionHard: {memory.available: 0%}, imageGCHighThresholdPercent: 100";
+        let kubelet =
+            fixture::kubelet(client, fields, folder.path(), Arc::clone(&events) as Arc<_>)
+                .objects(Arc::clone(&classes) as Arc<_>);
         let pods = Arc::<ApiPods>::default();
         pods.set([pod(Some("small"))]);
         let (node, _, loops) = kubelet.loops(Some(pods));

@@ -149,7 +149,8 @@ impl MutatingPolicies {
     /// Whether one has a result, changed or not.
     ///
     /// # Errors
-    /// A conversion failed, or a JSON patch left a malformed object: regardless of the failure policy.
+    /// A conversion failed, or a JSON patch left a malformed object: regardless of the failure
+    /// policy.
     async fn apply(
         &self,
         used: &PolicyUse<'_>,

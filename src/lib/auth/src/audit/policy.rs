@@ -11,7 +11,7 @@ const MAX_RULES: usize = 1_000;
 /// Max entries of one list of a rule.
 const MAX_WORDS: usize = 1_000;
 
-/// Recorded by default whatever the verb: what is secret, and what runs commands.
+/// Recorded by default regardless of the verb: secrets, and connections that run commands.
 const ALWAYS: [&str; 5] =
     ["secrets", "pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"];
 

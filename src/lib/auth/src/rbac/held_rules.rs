@@ -20,7 +20,7 @@ const SET_INSERT_COST: usize = 4;
 /// on the wanted rule alone. Building a set is charged as well.
 pub(crate) struct HeldRules<'a> {
     rules: Vec<(&'a PolicyRule, OnceCell<Words<'a>>)>,
-    /// Whether the user holds others.
+    /// Whether the user holds more rules than these.
     has_more: bool,
     /// Lookups.
     left: usize,

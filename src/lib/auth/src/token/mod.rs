@@ -1,5 +1,5 @@
-//! Service account tokens: signed (ES256 or RS256), verified, and checked at every use against the objects
-//! that they are bound to.
+//! Service account tokens: signed (ES256 or RS256), verified, and checked at every use against the
+//! objects that they are bound to.
 
 mod bound;
 mod claims;

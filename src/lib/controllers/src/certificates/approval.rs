@@ -44,7 +44,7 @@ static RULES: [ApprovalRule; 2] = [
 ];
 
 fn is_client(spec: &CertificateSigningRequestSpec, request: &CertificateRequest) -> bool {
-    spec.signer_name == CLIENT_SIGNER && client_fault(spec, request).is_none()
+    client_fault(spec, request).is_none()
 }
 
 /// Runs until dropped.
@@ -89,9 +89,12 @@ async fn review(client: Client, name: String) -> Result<Next, kube::Error> {
     Ok(Next::After(REVIEW))
 }
 
-/// The rules by which a request may be approved. None for one that cannot be read, which the API
-/// server refuses.
+/// The rules by which a request may be approved. None for one of another signer, which is not even
+/// parsed, or one that cannot be read, which the API server refuses.
 fn applicable(spec: &CertificateSigningRequestSpec) -> Vec<&'static ApprovalRule> {
+    if spec.signer_name != CLIENT_SIGNER {
+        return Vec::new();
+    }
     let Ok(request) = CertificateRequest::parse(&spec.request.0) else { return Vec::new() };
     RULES.iter().filter(|rule| (rule.applies)(spec, &request)).collect()
 }

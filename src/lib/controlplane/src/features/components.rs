@@ -5,23 +5,22 @@
 //! since the evaluation began is alive. One that has not is gone, or will report.
 
 use ferrokube_apimachinery::json::scan;
+use ferrokube_features::LEASE_USES;
 use ferrokube_registry::Registry;
 use ferrokube_storage::{Entry, Prefix};
 use memchr::memmem::Finder;
 
 /// Namespaces of Leases that components renew.
 const NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
-/// Values of the gates that a component has asked, as `A=true,B=false`.
-const USES: &str = "features.k8s.io/uses";
 
 /// Lease with `value`, such as `LogTracking=true`, that a component has written after a revision.
 pub(super) fn with_value(registry: &Registry, value: &str, since: u64) -> Option<String> {
     let leases = registry.catalog().definition("coordination.k8s.io", "leases")?;
     let prefix = Prefix::new(leases.storage_prefix.as_ref()?).ok()?;
-    let finder = Finder::new(USES);
+    let finder = Finder::new(LEASE_USES);
     let has_value = |lease: &Entry| {
         finder.find(&lease.bytes).is_some()
-            && scan::str_field(&lease.bytes, &["metadata", "annotations", USES])
+            && scan::str_field(&lease.bytes, &["metadata", "annotations", LEASE_USES])
                 .is_some_and(|uses| uses.split(',').any(|one| one == value))
     };
     let snapshot = registry.store().snapshot(&prefix);

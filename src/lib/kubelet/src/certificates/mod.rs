@@ -94,7 +94,7 @@ impl NodeCertificates {
             tracing::warn!(file = %path.display(), "without this file the node's certificate is not renewed");
             return;
         }
-        self.renew(client, CertificateKind::Client, &[], |_| {}).await;
+        self.renew(client, kind, &[], |_| {}).await;
     }
 
     /// Requests and renews the serving certificate until dropped; `serve` is called with each.

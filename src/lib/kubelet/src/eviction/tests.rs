@@ -4,15 +4,13 @@
 use super::figures::FigureSource;
 use super::*;
 use crate::api::ApiPods;
-use crate::config::KubeletConfigFile;
-use crate::kubelet::Kubelet;
-use crate::node::KubeletPaths;
+use crate::fixture;
 use bytes::Bytes;
 use ferrokube_cri::testing::FakeRuntime;
 use ferrokube_cri::{
     RunPodSandboxRequest, Runtime, RuntimeStatusResponse, Transport, TransportFuture, encoded,
 };
-use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
+use ferrokube_images::{PodIdentity, PullEvent, PullEvents};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -91,23 +89,13 @@ impl ShortNode {
     fn with(fields: &str, pods: Vec<Pod>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Arc::<FakeRuntime>::default();
-        let file = format!(
-            "{{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-             registryPullQPS: 0{fields}}}"
-        );
-        let config = KubeletConfigFile::parse(file.as_bytes()).unwrap().settings.finish().unwrap();
         let client = Runtime::new(Arc::new(WithSandboxImage(Arc::clone(&runtime))));
         let events = Arc::<Reasons>::default();
-        let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
-        let metrics = Arc::<PullMetrics>::default();
-        let images = ImageManager::new(client.clone(), config.pulls, sink(), metrics);
-        let logs = folder.path().join("logs");
-        let paths = KubeletPaths { root: folder.path().join("root"), logs };
         let figures =
             Arc::new(TestFigures { memory: Mutex::new(4 << 30), runtime: Arc::clone(&runtime) });
-        let kubelet = Kubelet::new("n", &config, client, images, paths)
-            .events(sink())
-            .figures(Arc::clone(&figures) as Arc<_>);
+        let kubelet =
+            fixture::kubelet(client, fields, folder.path(), Arc::clone(&events) as Arc<_>)
+                .figures(Arc::clone(&figures) as Arc<_>);
         let api = Arc::<ApiPods>::default();
         api.set(pods);
         let (node, _, loops) = kubelet.loops(Some(Arc::clone(&api)));

@@ -2,13 +2,11 @@
 
 use super::*;
 use crate::api::ApiPods;
-use crate::config::KubeletConfigFile;
 use crate::eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
-use crate::kubelet::Kubelet;
-use crate::node::KubeletPaths;
+use crate::fixture;
 use ferrokube_cri::testing::FakeRuntime;
 use ferrokube_cri::{CallCode, Runtime, path};
-use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
+use ferrokube_images::{PodIdentity, PullEvent, PullEvents};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -54,18 +52,12 @@ impl ResizeFixture {
     /// A kubelet on a runtime, which may have pods of the one before.
     fn start(runtime: &Arc<FakeRuntime>, pods: Vec<Pod>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-                     registryPullQPS: 0, imageGCHighThresholdPercent: 100}";
-        let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
         let client = Runtime::new(Arc::clone(runtime) as Arc<_>);
         let events = Arc::<ResizeReasons>::default();
-        let sink = || Arc::clone(&events) as Arc<dyn PullEvents>;
-        let metrics = Arc::<PullMetrics>::default();
-        let images = ImageManager::new(client.clone(), config.pulls, sink(), metrics);
-        let (root, logs) = (folder.path().join("root"), folder.path().join("logs"));
-        let kubelet = Kubelet::new("n", &config, client, images, KubeletPaths { root, logs })
-            .events(sink())
-            .figures(Arc::new(IdleMachine));
+        let fields = ", imageGCHighThresholdPercent: 100";
+        let kubelet =
+            fixture::kubelet(client, fields, folder.path(), Arc::clone(&events) as Arc<_>)
+                .figures(Arc::new(IdleMachine));
         let api = Arc::<ApiPods>::default();
         api.set(pods);
         let (node, _, loops) = kubelet.loops(Some(Arc::clone(&api)));

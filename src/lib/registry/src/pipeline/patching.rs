@@ -124,10 +124,8 @@ impl WriteOp<'_> {
             ObjectError::NoVersion => {
                 // kube-apiserver checks the names first.
                 let why = error.sentence(&self.body_decoder, self.registry.catalog(), "");
-                unversioned
-                    .map_or(Ok(()), |object| self.check_names(object))
-                    .err()
-                    .unwrap_or_else(|| Failure::internal(why))
+                let misnamed = unversioned.and_then(|object| self.check_names(object).err());
+                misnamed.unwrap_or_else(|| Failure::internal(why))
             }
             error => self.result_refused(error, live, patch),
         })

@@ -2,16 +2,11 @@
 
 use super::*;
 use crate::api::ApiPods;
-use crate::config::KubeletConfigFile;
-use crate::kubelet::Kubelet;
-use crate::node::KubeletPaths;
-use crate::objects::{NoObjects, ObjectFuture};
+use crate::fixture::{self, RecordedEvents};
+use crate::objects::ObjectFuture;
 use ferrokube_cri::Runtime;
 use ferrokube_cri::testing::FakeRuntime;
-use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
-use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolumeClaim, Secret, ServiceAccount, ServiceAccountTokenProjection,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, ServiceAccount};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -45,14 +40,6 @@ impl PodObjects for ClaimObjects {
         found(Value::Null)
     }
 
-    fn token<'a>(
-        &'a self,
-        pod: &'a NodePod,
-        wanted: &'a ServiceAccountTokenProjection,
-    ) -> ObjectFuture<'a, String> {
-        NoObjects.token(pod, wanted)
-    }
-
     fn claim<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, PersistentVolumeClaim> {
         found(self.0.lock().0.clone())
     }
@@ -80,15 +67,6 @@ fn volume(fields: Value) -> Value {
     json!({"metadata": {"name": "pv-1"}, "spec": spec})
 }
 
-#[derive(Default)]
-struct ClaimEvents(Mutex<Vec<(&'static str, String)>>);
-
-impl PullEvents for ClaimEvents {
-    fn report(&self, _: &PodIdentity, event: PullEvent) {
-        self.0.lock().push((event.reason, event.message));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_pod_waits_for_its_claim_and_keeps_what_it_was_bound_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,18 +74,10 @@ async fn a_pod_waits_for_its_claim_and_keeps_what_it_was_bound_to() {
     std::fs::create_dir(&data).unwrap();
     let objects = ClaimObjects::new(claim("Pending"), volume(json!({"hostPath": {"path": data}})));
     let runtime = Arc::<FakeRuntime>::default();
-    let file = b"{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
-                 registryPullQPS: 0, evictionHard: {memory.available: 0%}, \
-                 imageGCHighThresholdPercent: 100}";
-    let config = KubeletConfigFile::parse(file).unwrap().settings.finish().unwrap();
     let client = Runtime::new(Arc::clone(&runtime) as Arc<_>);
-    let messages = Arc::<ClaimEvents>::default();
-    let sink = || Arc::clone(&messages) as Arc<dyn PullEvents>;
-    let images =
-        ImageManager::new(client.clone(), config.pulls, sink(), Arc::<PullMetrics>::default());
-    let paths = KubeletPaths { root: folder.path().join("root"), logs: folder.path().join("logs") };
-    let kubelet = Kubelet::new("n", &config, client, images, paths)
-        .events(sink())
+    let messages = Arc::<RecordedEvents>::default();
+    let fields = ", evictionHard: {memory.available: 0%}, imageGCHighThresholdPercent: 100";
+    let kubelet = fixture::kubelet(client, fields, folder.path(), Arc::clone(&messages) as Arc<_>)
         .objects(Arc::clone(&objects) as Arc<_>);
     let pods = Arc::<ApiPods>::default();
     pods.set([serde_json::from_value(json!({
