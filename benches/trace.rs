@@ -1,5 +1,5 @@
-//! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench -p ferrokube-benches --bench trace --
-//! [--megabytes N]`.
+//! `ferrokube trace` over a gigabyte of plain logs in the page cache:
+//! `cargo bench -p ferrokube-benches --bench trace -- [--megabytes N]`.
 //!
 //! Generates logs of three components in three forms (text, JSON, audit events), and removes them
 //! at the end. Limits: 5 s on two cores, 100 MB. Prints wall-clock time, but limits CPU time, which

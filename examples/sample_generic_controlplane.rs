@@ -58,8 +58,8 @@ impl Hooks for Ticket {
     }
 }
 
-/// Columns: definition, field, type, required, and `o` for what is omitted if empty, `a` for what is
-/// always there.
+/// Columns: definition, field, type, required, and `o` for what is omitted if empty, `a` for what
+/// is always there.
 const SCHEMAS: &str = "definition\tfield\ttype\trequired\temit
 io.k8s.api.box.v1.Ticket\tapiVersion\tstring\t\to
 \tkind\tstring\t\to

@@ -1,5 +1,5 @@
-//! What a server shows on `/readyz` and in its log of an etcd that is full, asks for credentials, was
-//! restored, or has values that are no objects; and what two servers on one etcd agree on.
+//! What a server shows on `/readyz` and in its log of an etcd that is full, asks for credentials,
+//! was restored, or has values that are no objects; and what two servers on one etcd agree on.
 
 use crate::FERROKUBE;
 use base64::Engine;

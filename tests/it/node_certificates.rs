@@ -1,5 +1,5 @@
-//! Certificates of nodes: a kubelet with a bootstrap token gets one, keeps it private, and renews it;
-//! a node gets none of another node.
+//! Certificates of nodes: a kubelet with a bootstrap token gets one, keeps it private, and renews
+//! it; a node gets none of another node.
 
 use crate::FERROKUBE;
 use crate::controllers::ManagerProcess;

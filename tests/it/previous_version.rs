@@ -1,5 +1,5 @@
-//! Upgrades and downgrades between this version and the one before, on the same data directory: this
-//! program, emulating it, or the program of an earlier commit, which the environment names:
+//! Upgrades and downgrades between this version and the one before, on the same data directory:
+//! this program, emulating it, or the program of an earlier commit, which the environment names:
 //!
 //!     FERROKUBE_PREVIOUS=/path/to/ferrokube cargo test --test it -- previous_version
 //!

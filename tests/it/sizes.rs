@@ -1,5 +1,5 @@
-//! Source tree rules: small files and functions, a doc comment per file, ASCII, no machine-specific
-//! paths.
+//! Source tree rules: small files and functions, narrow comments, a doc comment per file, ASCII, no
+//! machine-specific paths.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 800;
 /// Max lines of a function.
 const MAX_FUNCTION_LINES: usize = 100;
+/// Max columns of a comment, as of code in `rustfmt.toml`: the formatter leaves comments alone.
+const MAX_COMMENT_COLUMNS: usize = 100;
 /// Exceptions, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
@@ -51,6 +53,43 @@ fn files_are_not_too_long() {
         })
         .collect();
     assert!(long.is_empty(), "split: {long:?}");
+}
+
+/// Numbers of lines that are too wide. Rows of tables and examples cannot be wrapped.
+fn wide_comments(text: &str) -> Vec<usize> {
+    let mut is_example = false;
+    let mut wide = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_example = false;
+            continue;
+        };
+        let prose = comment.trim_start_matches(['/', '!']).trim_start();
+        is_example ^= prose.starts_with("```");
+        if line.len() > MAX_COMMENT_COLUMNS && !is_example && !prose.starts_with('|') {
+            wide.push(index + 1);
+        }
+    }
+    wide
+}
+
+#[test]
+fn comments_are_not_too_wide() {
+    let found: Vec<String> = sources()
+        .iter()
+        .flat_map(|source| {
+            wide_comments(&source.text).into_iter().map(|line| format!("{}:{line}", source.name))
+        })
+        .collect();
+    assert!(found.is_empty(), "wrap: {found:#?}");
+}
+
+#[test]
+fn wide_comments_are_found() {
+    let wide = "x".repeat(MAX_COMMENT_COLUMNS);
+    assert_eq!(wide_comments(&format!("    /// {wide}\nlet a = \"{wide}\";")), [1]);
+    assert!(wide_comments(&format!("//! | {wide} |\n//! ```\n//! {wide}\n//! ```")).is_empty());
+    assert_eq!(wide_comments(&format!("//! ```\n//! {wide}\n//! ```\n//! {wide}")), [4]);
 }
 
 #[test]

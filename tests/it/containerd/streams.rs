@@ -74,8 +74,8 @@ pub(super) fn pod(name: &str, containers: &[Value]) -> Value {
             "terminationGracePeriodSeconds": 1, "containers": containers}})
 }
 
-/// Writes a line on SIGUSR1, to the standard error, echoes lines of its standard input, and serves a
-/// page.
+/// Writes a line on SIGUSR1, to the standard error, echoes lines of its standard input, and serves
+/// a page.
 const SCRIPT: &str = "trap 'exit 0' TERM; trap 'echo more >&2' USR1; echo first; echo second; \
                       mkdir /www; echo page > /www/index.html; busybox httpd -p 8080 -h /www; \
                       while :; do if read -t 1 line; then echo got $line; fi; done";

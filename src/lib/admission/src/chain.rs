@@ -64,8 +64,8 @@ impl Chain {
             .with(Arc::new(QuotaStep::new(store.clone())))
     }
 
-    /// Adds a step at its position in [`PLUGINS`](crate::PLUGINS). Steps that it lacks run before policies, in the
-    /// order in which they are added.
+    /// Adds a step at its position in [`PLUGINS`](crate::PLUGINS). Steps that it lacks run before
+    /// policies, in the order in which they are added.
     #[must_use]
     pub fn with(mut self, step: Arc<dyn AdmissionStep>) -> Self {
         self.steps.push(TimedStep::new(step));

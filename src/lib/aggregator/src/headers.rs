@@ -14,7 +14,8 @@ const REMOTE_GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 /// Before the escaped name of an attribute.
 const REMOTE_EXTRA: &str = "x-remote-extra-";
 
-/// A header that cannot be written: a user name with control characters, or with blanks at its ends.
+/// A header that cannot be written: a user name with control characters, or with blanks at its
+/// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnwritableHeader;
 

@@ -149,7 +149,8 @@ impl Messages {
         self.enveloped(message, object, MessageForm { messages: self, has_zeros: false })
     }
 
-    /// [`Self::write`] in the bytes of Go: with the zero values of fields that are no pointers there.
+    /// [`Self::write`] in the bytes of Go: with the zero values of fields that are no pointers
+    /// there.
     ///
     /// # Errors
     /// As [`Self::write`].

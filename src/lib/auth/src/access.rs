@@ -208,8 +208,8 @@ pub trait Authorizer: Send + Sync {
     fn authorize(&self, access: &Access<'_>) -> Decision;
 
     /// Await this before a decision in this scope that must reflect every write acknowledged before
-    /// this call; `None` if it already does. The request chain awaits it for every request; long work runs off
-    /// the async workers, on behalf of one of the waiting requests.
+    /// this call; `None` if it already does. The request chain awaits it for every request; long
+    /// work runs off the async workers, on behalf of one of the waiting requests.
     fn catch_up<'a>(&'a self, _user: &UserInfo, _scope: RightsScope<'_>) -> Option<CatchUp<'a>> {
         None
     }

@@ -20,8 +20,8 @@ const STUCK_AFTER: Duration = Duration::from_secs(20);
 /// Post-start hooks of kube-apiserver, by name and in order: clients exclude checks by name, and
 /// conformance tests expect these. A hook that is no bootstrap step here passes once all steps are
 /// done: definitions are followed before the first step, and for features that are not served
-/// (service addresses, priority classes, aggregated servers) there is nothing to wait for. Second is
-/// the kind without which there is no such hook, if any.
+/// (service addresses, priority classes, aggregated servers) there is nothing to wait for. Second
+/// is the kind without which there is no such hook, if any.
 const POST_START_HOOKS: [(&str, &str); 19] = [
     ("poststarthook/start-apiserver-admission-initializer", ""),
     ("poststarthook/generic-apiserver-start-informers", ""),

@@ -1,8 +1,8 @@
 //! Maintains the default objects that kinds declare ([`Hooks::maintained`]): those of priority and
 //! fairness.
 //!
-//! Mandatory ones are restored whatever users do. Others are updated while their annotation says so;
-//! without one, while their generation is 1. Deleted ones are created again.
+//! Mandatory ones are restored whatever users do. Others are updated while their annotation says
+//! so; without one, while their generation is 1. Deleted ones are created again.
 //!
 //! [`Hooks::maintained`]: ferrokube_resource::Hooks::maintained
 

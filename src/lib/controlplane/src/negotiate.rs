@@ -214,7 +214,8 @@ pub(crate) fn route(accept: &str, media_types: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// 406 of a watch in a form that has no frames. kube-apiserver names protobuf for custom objects, too.
+/// 406 of a watch in a form that has no frames. kube-apiserver names protobuf for custom objects,
+/// too.
 pub(crate) fn not_streamed() -> Failure {
     let streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
     let message = format!("only the following media types are accepted: {streams}");
@@ -377,8 +378,8 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
     }
 }
 
-/// Whether parameters follow the media type: `name=value`, after semicolons. One that is given twice
-/// has the same value; nothing may follow the last semicolon.
+/// Whether parameters follow the media type: `name=value`, after semicolons. One that is given
+/// twice has the same value; nothing may follow the last semicolon.
 fn has_parameters(content_type: &str) -> bool {
     let Some((_, mut rest)) = content_type.split_once(';') else { return true };
     let mut given = BTreeMap::new();

@@ -236,9 +236,9 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Every request allocates and clears its future, a GET the same one as a delegated request. What
-    /// few requests need (webhooks, aggregated servers) is boxed where it is called, so that it adds
-    /// a pointer; a larger future here is a cost of every request.
+    /// Every request allocates and clears its future, a GET the same one as a delegated request.
+    /// What few requests need (webhooks, aggregated servers) is boxed where it is called, so that
+    /// it adds a pointer; a larger future here is a cost of every request.
     #[test]
     fn the_future_of_a_request_stays_small() {
         type Head = http::request::Parts;

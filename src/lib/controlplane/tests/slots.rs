@@ -49,8 +49,8 @@ impl Drop for TakenSlots {
     }
 }
 
-/// YAML in flow style looks like JSON, costs ten times as much, and takes a slot; so does JSON whose
-/// repeated keys have to be found by the YAML reader.
+/// YAML in flow style looks like JSON, costs ten times as much, and takes a slot; so does JSON
+/// whose repeated keys have to be found by the YAML reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_34_only_an_apply_that_is_json_is_read_on_a_worker() {
     let server = TestServer::new().await;

@@ -1,5 +1,5 @@
-//! Which pods may use an image that is present (KEP-2535): those that have credentials with which it
-//! was pulled, and all pods if it was pulled without any, or with those of the node.
+//! Which pods may use an image that is present (KEP-2535): those that have credentials with which
+//! it was pulled, and all pods if it was pulled without any, or with those of the node.
 //!
 //! Kept in a file, so that it outlives the process. Before a pull the file says that it begins: an
 //! image whose pull was cut off counts as pulled, not as preloaded.

@@ -151,8 +151,8 @@ impl ImageManager {
         Self { flights, backoff: Arc::default(), events }
     }
 
-    /// Applies `max_parallel` only while a feature gate is on; otherwise it counts as unset. Call it
-    /// before the first pull.
+    /// Applies `max_parallel` only while a feature gate is on; otherwise it counts as unset. Call
+    /// it before the first pull.
     #[must_use]
     pub fn limited_by(mut self, gate: Arc<AtomicBool>) -> Self {
         self.flights = Arc::new(self.flights.renewed(Some(gate), self.flights.access.clone()));

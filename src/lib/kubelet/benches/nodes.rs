@@ -1,10 +1,10 @@
 //! Many nodes against one API server:
 //! `cargo bench -p ferrokube-kubelet --bench nodes -- [--nodes N] [--pods N] [--seconds N]`.
 //!
-//! Each node is a kubelet as it is, on a runtime in memory: it registers, renews its lease, watches its
-//! pods and services, and writes statuses. All are in this process; the server is another. Prints what
-//! the server takes of processor and memory, and what another client's creates take meanwhile, first
-//! while pods start, then at rest. `FERROKUBE_BINARY` selects another executable.
+//! Each node is a kubelet as it is, on a runtime in memory: it registers, renews its lease, watches
+//! its pods and services, and writes statuses. All are in this process; the server is another.
+//! Prints what the server takes of processor and memory, and what another client's creates take
+//! meanwhile, first while pods start, then at rest. `FERROKUBE_BINARY` selects another executable.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails should say why")]
 
 use ferrokube_client::Connection;

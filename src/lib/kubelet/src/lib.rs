@@ -2,7 +2,8 @@
 //!
 //! Must never know the API server's internals, or how images are pulled. Start at [`Kubelet`].
 //!
-//! - `config/` reads KubeletConfiguration; `images` (a crate) pulls; `cri` (a crate) is the runtime.
+//! - `config/` reads KubeletConfiguration; `images` (a crate) pulls; `cri` (a crate) is the
+//!   runtime.
 //! - **The runtime holds the state.** Running pods are read from its sandboxes and containers,
 //!   identified by kubelet's labels. After `kill -9` the next kubelet adopts them: nothing is
 //!   started twice, and the kubelet stores no state of pods of its own.
@@ -10,8 +11,8 @@
 //!   workers; why a pod terminates is one value (`ends.rs`).
 //! - **A worker per pod** (`worker.rs`) observes the pod's sandbox and containers, performs the
 //!   next step (`next.rs`: a pure function of the pod and the observation), and repeats; updates of
-//!   the pod reach it. When dropped, it leaves the runtime as it is; a deleted pod, and one past its
-//!   deadline (`deadline.rs`), gets a task that terminates it (`ending.rs`).
+//!   the pod reach it. When dropped, it leaves the runtime as it is; a deleted pod, and one past
+//!   its deadline (`deadline.rs`), gets a task that terminates it (`ending.rs`).
 //! - **Static pods** (`static_pods.rs`) come from files. A changed file is a new pod, which starts
 //!   after the previous one has terminated.
 //! - **Fail closed** (`supported.rs`): a pod with an unsupported field is rejected by the name of

@@ -247,8 +247,8 @@ impl PodLoop {
         }
     }
 
-    /// Reports pods that cannot be run. One that runs continues as it was accepted; without a worker,
-    /// after a restart of the kubelet, nothing could supervise it, so it is terminated.
+    /// Reports pods that cannot be run. One that runs continues as it was accepted; without a
+    /// worker, after a restart of the kubelet, nothing could supervise it, so it is terminated.
     fn reject(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
         for (identity, context, message) in &desired.rejected {
             let uid = &identity.uid;

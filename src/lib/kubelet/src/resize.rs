@@ -1,7 +1,7 @@
 //! Resizes in place (KEP-1287): CPU and memory of running containers that the API has changed.
 //!
-//! A container has what it was created with (an annotation) until it is resized. What it has then is
-//! in the pod's status, where the next kubelet finds it.
+//! A container has what it was created with (an annotation) until it is resized. What it has then
+//! is in the pod's status, where the next kubelet finds it.
 
 use crate::assemble::{self, CREATED_WITH};
 use crate::hooks;

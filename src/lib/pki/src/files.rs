@@ -91,8 +91,8 @@ pub fn check_private(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Permissions that must not be set, for a process in these groups. Root's group does not count: many
-/// programs share it.
+/// Permissions that must not be set, for a process in these groups. Root's group does not count:
+/// many programs share it.
 fn forbidden(metadata: &fs::Metadata, groups: &[u32]) -> u32 {
     let group = metadata.gid();
     let is_shared =

@@ -1,9 +1,10 @@
 //! A small scheduler for a cluster of one node: binds pods that fit to it, until there is a real
 //! scheduler.
 //!
-//! - **Fit** (`fit.rs`) is a pure function of the pod, the node and the pods that it has: taints and
-//!   conditions, selectors and node affinity, host ports, requests, affinity between pods.
-//!   Nothing is preempted, and volumes are not checked: the kubelet reports what is wrong with them.
+//! - **Fit** (`fit.rs`) is a pure function of the pod, the node and the pods that it has: taints
+//!   and conditions, selectors and node affinity, host ports, requests, affinity between pods.
+//!   Nothing is preempted, and volumes are not checked: the kubelet reports what is wrong with
+//!   them.
 //! - **A real scheduler** that holds the lease `kube-system/kube-scheduler` (`rival.rs`) binds all
 //!   pods; this one never takes the lease, so that a real one need not wait for it. Should both
 //!   act, the API server accepts the first binding of a pod only.

@@ -42,7 +42,8 @@ fn of_container(container: &Container) -> Amounts {
 }
 
 /// The pod's peak requests: its containers and sidecars, or an init container with
-/// the sidecars before it; and its overhead. Requests of the pod itself replace those of containers.
+/// the sidecars before it; and its overhead. Requests of the pod itself replace those of
+/// containers.
 pub(crate) fn of_pod(spec: &PodSpec) -> Amounts {
     let mut sidecars = Amounts::new();
     let mut peak = Amounts::new();

@@ -118,7 +118,8 @@ pub struct ServiceAccountConfig {
     pub api_audiences: Vec<String>,
     /// Longer requests are shortened.
     pub max_life: Option<Duration>,
-    /// Signs tokens (P-256 or RSA); default: the server's own key. Reloaded on change, as the next ones.
+    /// Signs tokens (P-256 or RSA); default: the server's own key. Reloaded on change, as the next
+    /// ones.
     pub signing_key_file: Option<PathBuf>,
     /// Verify tokens; default: the signing key.
     pub key_files: Vec<PathBuf>,

@@ -22,8 +22,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(35);
 /// Time limit for closing the store after that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running control plane. [`Self::stop`] ends it without losing an acknowledged write; dropping it
-/// cuts off its connections and tasks.
+/// A running control plane. [`Self::stop`] ends it without losing an acknowledged write; dropping
+/// it cuts off its connections and tasks.
 pub struct RunningControlPlane {
     api: ApiServer,
     store: Store,

@@ -2,8 +2,8 @@
 //! of the given ids.
 //!
 //! A run of 32 digits covers one byte of any 32 consecutive ones, so most of a text is never
-//! read, and the cost does not depend on the number of ids (an automaton for a thousand ids took ten
-//! times as long).
+//! read, and the cost does not depend on the number of ids (an automaton for a thousand ids took
+//! ten times as long).
 
 use memchr::memmem;
 use std::collections::HashSet;

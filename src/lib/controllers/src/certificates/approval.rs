@@ -1,6 +1,6 @@
 //! Approves requests for client certificates of kubelets, if RBAC lets their user have one: a new
-//! node's (`nodeclient`), or a node's next one (`selfnodeclient`). Serving certificates are approved
-//! by people.
+//! node's (`nodeclient`), or a node's next one (`selfnodeclient`). Serving certificates are
+//! approved by people.
 
 use super::{APPROVED, CLIENT_SIGNER, DENIED, WORKERS};
 use super::{add_condition, client_fault, condition, is_issued, watch};

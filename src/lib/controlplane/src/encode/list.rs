@@ -78,8 +78,8 @@ pub(crate) struct ListEncoder<'a> {
 }
 
 impl ListEncoder<'_> {
-    /// The response, streamed unless it is short: a client that reads slowly holds one frame besides
-    /// the stored objects.
+    /// The response, streamed unless it is short: a client that reads slowly holds one frame
+    /// besides the stored objects.
     pub(crate) fn respond(&self, page: ListPage, gzip: bool) -> Response {
         let accepted = self.format.accepted;
         match (accepted.view, accepted.form) {

@@ -1,8 +1,8 @@
 //! Values of components in the Leases that they renew anyway: of those whose reports do not arrive,
 //! as they lack the right, or their watch hangs. Silence is not agreement.
 //!
-//! Read at the end of an evaluation only, and without clocks: a component that has renewed its Lease
-//! since the evaluation began is alive. One that has not is gone, or will report.
+//! Read at the end of an evaluation only, and without clocks: a component that has renewed its
+//! Lease since the evaluation began is alive. One that has not is gone, or will report.
 
 use ferrokube_apimachinery::json::scan;
 use ferrokube_features::LEASE_USES;

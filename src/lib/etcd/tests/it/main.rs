@@ -412,8 +412,8 @@ fn transactions(etcd: &EtcdProcess, counter: &str) -> Option<u64> {
     Some(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
 }
 
-/// Waits until etcd has replied to every transaction that it got, and to more than `replies`. Returns
-/// their number.
+/// Waits until etcd has replied to every transaction that it got, and to more than `replies`.
+/// Returns their number.
 async fn handled_transactions(etcd: &EtcdProcess, replies: u64) -> u64 {
     soon(async {
         loop {

@@ -42,8 +42,8 @@ pub enum NodeBootstrapError {
 }
 
 impl NodeCertificates {
-    /// Makes sure that the node has a kubeconfig with a valid certificate: waits until a request for
-    /// one is approved and signed, however long that takes. `agent` is the client's user agent.
+    /// Makes sure that the node has a kubeconfig with a valid certificate: waits until a request
+    /// for one is approved and signed, however long that takes. `agent` is the client's user agent.
     ///
     /// # Errors
     /// [`NodeBootstrapError`]; refused and lost requests are logged and repeated.

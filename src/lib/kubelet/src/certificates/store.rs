@@ -1,5 +1,5 @@
-//! Files of a certificate: each pair is one file named by its time, and a link names the current one,
-//! so that certificate and key change together (kubelet's layout).
+//! Files of a certificate: each pair is one file named by its time, and a link names the current
+//! one, so that certificate and key change together (kubelet's layout).
 
 use ferrokube_pki::files::{self, FileError, FileMode};
 use ferrokube_pki::{CertificateFacts, PkiError, Renewal, RequestedKey};

@@ -75,7 +75,8 @@ struct EvictionLoop<'a> {
     collected: Option<Instant>,
     /// When a threshold of each signal was last crossed.
     crossed: BTreeMap<EvictionSignal, Instant>,
-    /// Since when each threshold, in the order of the policy, has been crossed without interruption.
+    /// Since when each threshold, in the order of the policy, has been crossed without
+    /// interruption.
     since: Vec<Option<Instant>>,
     /// Pods with limits of their own.
     counts: RoomCounts,

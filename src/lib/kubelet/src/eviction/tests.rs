@@ -1,5 +1,5 @@
-//! Pods of an API server on a node that gets short of something: a runtime in memory, figures of the
-//! test.
+//! Pods of an API server on a node that gets short of something: a runtime in memory, figures of
+//! the test.
 
 use super::figures::FigureSource;
 use super::*;

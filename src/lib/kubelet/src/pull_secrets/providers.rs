@@ -176,7 +176,8 @@ impl CredentialProviders {
         Ok(Self(providers))
     }
 
-    /// Adds the plug-ins' credentials for an image. Failures are logged; other plug-ins may succeed.
+    /// Adds the plug-ins' credentials for an image. Failures are logged; other plug-ins may
+    /// succeed.
     pub(super) async fn add(&self, keyring: &mut Keyring, image: &str) {
         let repository = repository(image);
         for provider in &self.0 {

@@ -164,8 +164,8 @@ impl KubeletHandler {
     }
 }
 
-/// Path of the log of a pod's container, and whether it is running; `None` if it is gone, or another
-/// pod's: the id may be of a status that another client has written.
+/// Path of the log of a pod's container, and whether it is running; `None` if it is gone, or
+/// another pod's: the id may be of a status that another client has written.
 async fn looked_at(node: &PodNode, uid: &str, id: &str) -> Option<(String, bool)> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let report = node.runtime.container_status(request).await.ok()?.status?;

@@ -117,8 +117,8 @@ impl KubeletServer {
         Ok(Self { listener, tls, files, loaded, config, names, metrics, written, certificates })
     }
 
-    /// Requests its certificate, unless a file has one; until it has been signed the self-signed one
-    /// is served.
+    /// Requests its certificate, unless a file has one; until it has been signed the self-signed
+    /// one is served.
     #[must_use]
     pub fn requesting(mut self, certificates: NodeCertificates) -> Self {
         self.certificates = Some(certificates);

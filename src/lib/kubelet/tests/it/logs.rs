@@ -1,4 +1,5 @@
-//! Logs of containers on a runtime in memory, which makes the files and whose containers are the test.
+//! Logs of containers on a runtime in memory, which makes the files and whose containers are the
+//! test.
 
 use crate::node::StaticNode;
 use ferrokube_cri::{CallCode, CriError, path};
