@@ -101,7 +101,8 @@ pub(crate) struct FeatureFlags {
     #[arg(long, value_name = "VERSION")]
     emulated_version: Option<EmulatedVersion>,
     /// Oldest version of the components that it works together with, which decides on defaults of
-    /// feature gates; at most the emulated version: 1.35 or kube=1.35 [default: the one before that]
+    /// feature gates; at most the emulated version: 1.35 or kube=1.35 [default: the one before
+    /// that]
     #[arg(long, value_name = "VERSION")]
     min_compatibility_version: Option<EmulatedVersion>,
 }
@@ -362,15 +363,16 @@ pub(crate) struct KubeApiserverFlags {
     /// Types of node addresses, the preferred one first
     #[arg(long, value_name = "TYPE,...", value_delimiter = ',', default_values_t = ADDRESS_TYPES.map(str::to_owned), value_parser = address_type)]
     pub(crate) kubelet_preferred_address_types: Vec<String>,
-    /// Issuer of service account tokens; repeatable: the first one issues, tokens of all are accepted
+    /// Issuer of service account tokens; repeatable: the first one issues, tokens of all are
+    /// accepted
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
     pub(crate) service_account_issuer: Vec<String>,
     /// Key (public or private) that verifies service account tokens; repeatable; reloaded on change
     /// [default: the signing key]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_key_file: Vec<PathBuf>,
-    /// Key (P-256 or RSA) that signs service account tokens; reloaded on change [default: pki/sa.key
-    /// in the data directory]
+    /// Key (P-256 or RSA) that signs service account tokens; reloaded on change [default:
+    /// pki/sa.key in the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
     /// Audiences of the server [default: the issuers]

@@ -384,8 +384,8 @@ impl AssembledKubelet {
 }
 
 impl KubeletSetup {
-    /// Opens the kubelet's directory and its port. With a connection it runs the node's pods of that
-    /// API server, too.
+    /// Opens the kubelet's directory and its port. With a connection it runs the node's pods of
+    /// that API server, too.
     pub(super) fn assemble(
         self,
         connection: Option<Connection>,

@@ -1,5 +1,5 @@
-//! The node of `all-in-one --node`: a kubelet and a scheduler next to the API server. They use HTTPS
-//! like any other client, each as a user of its own.
+//! The node of `all-in-one --node`: a kubelet and a scheduler next to the API server. They use
+//! HTTPS like any other client, each as a user of its own.
 
 use super::kubelet::{self, KubeletSetup};
 use anyhow::{Context, bail, ensure};
@@ -27,9 +27,9 @@ const SOCKETS: [&str; 4] = [
     "/run/k3s/containerd/containerd.sock",
     "/run/cri-dockerd.sock",
 ];
-/// Group of the kubelet's certificate, next to [`NODES`]: it acts with the rights of the process, which
-/// has the keys of all users; the certificate never leaves its memory, and no other node gains any
-/// right. [`NODES`] suffices once there is a Node authorizer.
+/// Group of the kubelet's certificate, next to [`NODES`]: it acts with the rights of the process,
+/// which has the keys of all users; the certificate never leaves its memory, and no other node
+/// gains any right. [`NODES`] suffices once there is a Node authorizer.
 const MASTERS: &str = "system:masters";
 
 #[derive(Debug, Args)]

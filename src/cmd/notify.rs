@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Microseconds added to the service manager's start timeout with each failed attempt; far more than
-/// the interval between attempts.
+/// Microseconds added to the service manager's start timeout with each failed attempt; far more
+/// than the interval between attempts.
 const EXTENSION: u64 = 60_000_000;
 
 /// The service serves; `status` is shown by `systemctl status`.

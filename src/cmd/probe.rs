@@ -19,8 +19,8 @@ pub(crate) struct ProbeFlags {
     timeout: Duration,
 }
 
-/// A URL with a loopback address: what listens there is on this machine, so no caller is deceived by
-/// a certificate that is not verified.
+/// A URL with a loopback address: what listens there is on this machine, so no caller is deceived
+/// by a certificate that is not verified.
 fn target(text: &str) -> Result<ProbeRequest, String> {
     const FORM: &str = "must be like https://127.0.0.1:6443/readyz, with a loopback address";
     let url: http::Uri = text.parse().map_err(|_| FORM.to_owned())?;

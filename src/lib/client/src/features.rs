@@ -34,8 +34,8 @@ const UNREAD: Duration = Duration::from_secs(2);
 /// A missing value is reported within this time, at random: nearly all components then find that
 /// another was faster. Much less than the evaluation time of the server.
 const SPREAD: Duration = Duration::from_secs(10);
-/// Skew of the random delays towards the end of [`SPREAD`]: of e to this power components, about one
-/// reports immediately, and few are about to when its report is seen. As multicast feedback is
+/// Skew of the random delays towards the end of [`SPREAD`]: of e to this power components, about
+/// one reports immediately, and few are about to when its report is seen. As multicast feedback is
 /// suppressed (Nonnenmacher and Biersack, 1998).
 const SUPPRESSION: f64 = 10.0;
 

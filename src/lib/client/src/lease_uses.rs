@@ -1,5 +1,6 @@
-//! The values of a component's gates in the Lease that it renews anyway. Silence is not agreement: a
-//! server sees there that a component is alive and has another value, whose reports do not arrive.
+//! The values of a component's gates in the Lease that it renews anyway. Silence is not agreement:
+//! a server sees there that a component is alive and has another value, whose reports do not
+//! arrive.
 
 use ferrokube_features::{Gates, LEASE_USES};
 use kube::api::ObjectMeta;

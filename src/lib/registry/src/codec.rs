@@ -38,7 +38,8 @@ pub(crate) fn refuse_expensive(object: &Document) -> Result<(), Failure> {
 }
 
 /// Parses an entry in a served version: converted, and for custom resources of another epoch pruned
-/// and defaulted. Notes if that changed nothing. Not needed to return the bytes if [`Served::is_direct`].
+/// and defaulted. Notes if that changed nothing. Not needed to return the bytes if
+/// [`Served::is_direct`].
 pub fn view(entry: &Entry, served: &Served) -> Document {
     let mut object = match json::read(&entry.bytes) {
         Ok(decoded) => decoded.document,

@@ -73,8 +73,8 @@ impl RequestContext {
         }
     }
 
-    /// A context of the server itself, such as its bootstrap. No client's request gets one, whatever
-    /// user it impersonates.
+    /// A context of the server itself, such as its bootstrap. No client's request gets one,
+    /// whatever user it impersonates.
     pub(crate) fn own(self) -> Self {
         Self { is_own: true, ..self }
     }

@@ -13,8 +13,8 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// Bytes that records may have beyond twice their data: those of a new connection, and the most that
-/// time and data accrue. More than an incomplete record.
+/// Bytes that records may have beyond twice their data: those of a new connection, and the most
+/// that time and data accrue. More than an incomplete record.
 const OVERHEAD_BYTES: usize = 64 << 10;
 const OVERHEAD_BYTES_PER_SECOND: u128 = 16 << 10;
 

@@ -23,9 +23,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A connection that closes before its client has sent everything (a malformed head, a body that was
-/// refused) is read on, so that the client sees the response: unread bytes would reset it. Ends when
-/// the client closes, or sends nothing for this long.
+/// A connection that closes before its client has sent everything (a malformed head, a body that
+/// was refused) is read on, so that the client sees the response: unread bytes would reset it. Ends
+/// when the client closes, or sends nothing for this long.
 const LINGER_QUIET: Duration = Duration::from_millis(500);
 /// And after this in all.
 const LINGER_IN_ALL: Duration = Duration::from_secs(10);

@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-/// Bytes read before the task yields: some 30 us of receiving and decrypting, or 5 ms of key updates.
+/// Bytes read before the task yields: some 30 us of receiving and decrypting, or 5 ms of key
+/// updates.
 pub(crate) const TURN_BYTES: usize = 32 << 10;
 
 /// A connection's socket.

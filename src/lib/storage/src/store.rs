@@ -77,8 +77,8 @@ impl Confirmation {
     /// Waits for publication; returns at once if the head is published already.
     ///
     /// # Errors
-    /// [`CommitError::DiskFull`]: the head was dropped, compute again. [`CommitError::Conflict`]: it
-    /// was outdated, compute again. [`CommitError::Failed`], [`CommitError::Unavailable`].
+    /// [`CommitError::DiskFull`]: the head was dropped, compute again. [`CommitError::Conflict`]:
+    /// it was outdated, compute again. [`CommitError::Failed`], [`CommitError::Unavailable`].
     pub async fn confirmed(self) -> Result<(), CommitError> {
         match self.0 {
             ConfirmationState::Published => Ok(()),

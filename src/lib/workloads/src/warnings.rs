@@ -1,4 +1,5 @@
-//! Warnings: rows of `rules.tsv` whose rule starts with `warn`. They apply to accepted objects, too.
+//! Warnings: rows of `rules.tsv` whose rule starts with `warn`. They apply to accepted objects,
+//! too.
 //!
 //! | rule | warns of the field |
 //! |---|---|

@@ -37,9 +37,9 @@ pub struct TokenKeys {
 
 impl TokenKeys {
     /// `signing`: PEM with a private key: P-256 (PKCS#8), or RSA of at least 2048 bits (PKCS#8 or
-    /// PKCS#1). `verifying`: PEM with further private or public keys, or certificates of such, whose
-    /// tokens stay valid. As in kube-apiserver, a certificate only wraps its key: nothing else of it
-    /// counts.
+    /// PKCS#1). `verifying`: PEM with further private or public keys, or certificates of such,
+    /// whose tokens stay valid. As in kube-apiserver, a certificate only wraps its key: nothing
+    /// else of it counts.
     ///
     /// # Errors
     /// [`TokenKeyError`]; its number is 0 for the signing key and counts the others from 1.

@@ -1,7 +1,7 @@
 //! `emptyDir` with `medium: Memory`: a tmpfs on the volume's directory.
 //!
-//! The runtime sees it if it shares the kubelet's mounts, as on a host. Its pages are charged to the
-//! container that writes them.
+//! The runtime sees it if it shares the kubelet's mounts, as on a host. Its pages are charged to
+//! the container that writes them.
 
 use crate::assemble::EMPTY_DIRS;
 use crate::pod::NodePod;

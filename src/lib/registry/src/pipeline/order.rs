@@ -9,7 +9,8 @@
 //!
 //! Without webhooks all of it runs within the turn on the key; else outside, on a durable head, and
 //! again if that head changes. What the steps do is in `write_op.rs` for creates, updates and
-//! patches, and in `delete.rs`. Only a create has its own commit (`create.rs`): its key has no head.
+//! patches, and in `delete.rs`. Only a create has its own commit (`create.rs`): its key has no
+//! head.
 
 use super::turn::Proposal;
 use super::{Registry, key};

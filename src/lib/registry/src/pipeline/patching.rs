@@ -317,9 +317,9 @@ fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
         && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
 }
 
-/// kube-apiserver's strategic merge modifies the patch, which its error quotes: removed are nulls and
-/// maps with a directive below added fields, `replace` directives, `$setElementOrder` with its list,
-/// and `$retainKeys`.
+/// kube-apiserver's strategic merge modifies the patch, which its error quotes: removed are nulls
+/// and maps with a directive below added fields, `replace` directives, `$setElementOrder` with its
+/// list, and `$retainKeys`.
 fn strip_new(patch: &mut Map, live: &Map) {
     const ORDER: &str = "$setElementOrder/";
     if patch.get("$patch").and_then(Value::as_str) == Some("replace") {

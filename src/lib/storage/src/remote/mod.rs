@@ -4,19 +4,20 @@
 //! committer publishes what it journaled. A remote engine owns nothing here, so the same [`Store`]
 //! facade works differently behind it:
 //!
-//! - **One feed publishes.** [`RemoteFeed::next`] gives batches ordered by revision, the store's own
-//!   writes among those of others, and nothing else changes the published state (`follower.rs`).
-//!   Revisions are compared, never computed with: they have gaps, and a watch can resume at each.
-//! - **Writes are proposals** (`proposals.rs`). There is no pending head: a write is computed on the
-//!   published state, and its guards decide at the engine. [`ProposalOutcome::Conflict`] becomes
-//!   [`CommitError::Conflict`] once the feed has shown what the guard met; then the caller computes
-//!   again, from its patch. A transaction guards every key that it writes, if need be with the head
-//!   that it saw, so it can be proposed twice but applied once. That resolves
-//!   [`ProposalOutcome::Unknown`]: the event that consumed the guard has the value of whose write it
-//!   was. That tells nothing of a delete, which has no value, and of an update of a head that the
-//!   caller gave, of which another store may have made the same value: if there was such an event,
-//!   it is [`CommitError::Unknown`]. A create's guard holds again once its object is deleted, so it
-//!   is resolved before it is proposed again ([`RemoteEngine::settle`]).
+//! - **One feed publishes.** [`RemoteFeed::next`] gives batches ordered by revision, the store's
+//!   own writes among those of others, and nothing else changes the published state
+//!   (`follower.rs`). Revisions are compared, never computed with: they have gaps, and a watch can
+//!   resume at each.
+//! - **Writes are proposals** (`proposals.rs`). There is no pending head: a write is computed on
+//!   the published state, and its guards decide at the engine. [`ProposalOutcome::Conflict`]
+//!   becomes [`CommitError::Conflict`] once the feed has shown what the guard met; then the caller
+//!   computes again, from its patch. A transaction guards every key that it writes, if need be with
+//!   the head that it saw, so it can be proposed twice but applied once. That resolves
+//!   [`ProposalOutcome::Unknown`]: the event that consumed the guard has the value of whose write
+//!   it was. That tells nothing of a delete, which has no value, and of an update of a head that
+//!   the caller gave, of which another store may have made the same value: if there was such an
+//!   event, it is [`CommitError::Unknown`]. A create's guard holds again once its object is
+//!   deleted, so it is resolved before it is proposed again ([`RemoteEngine::settle`]).
 //! - **A write is acknowledged after it is published here**, so that clients read their writes.
 //!   The turn on its key lasts until then: writers of a hot key queue here instead of
 //!   conflicting there.
@@ -148,8 +149,8 @@ pub enum ProposalOutcome {
     Committed(Revision),
     /// Not applied: a guard on this key did not hold at this revision, the engine's latest.
     Conflict(Key, Revision),
-    /// Refused for lack of space. Applied or not, but not later: etcd refuses what takes the last of
-    /// its space after it has applied it. What a barrier shows from now on tells.
+    /// Refused for lack of space. Applied or not, but not later: etcd refuses what takes the last
+    /// of its space after it has applied it. What a barrier shows from now on tells.
     Full,
     /// Not applied, and never will be. The reason is for operators.
     Unavailable(String),

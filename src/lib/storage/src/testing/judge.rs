@@ -1,8 +1,8 @@
 //! Judges what clients of several stores saw by the one history that there is.
 //!
 //! Revisions are a total order, so replaying the history tells at each of them what is stored. From
-//! that follows what an acknowledged write, a linearizable read and a watch may have seen; no search
-//! for an order is needed.
+//! that follows what an acknowledged write, a linearizable read and a watch may have seen; no
+//! search for an order is needed.
 
 use super::shared::stored_text;
 use super::text;

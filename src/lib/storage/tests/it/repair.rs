@@ -205,8 +205,8 @@ fn fault_08_power_cut_at_every_call_of_a_repair() {
     assert!(refused > 30 && whole > 10, "{refused} {whole}");
 }
 
-/// Fault 8: of an object that was deleted, neither its value nor its delete can be read. Power fails
-/// at each call of the repair, and the disk gives both again: the object stays deleted.
+/// Fault 8: of an object that was deleted, neither its value nor its delete can be read. Power
+/// fails at each call of the repair, and the disk gives both again: the object stays deleted.
 #[test]
 fn fault_08_a_repair_of_two_files_that_power_interrupts_brings_nothing_back() {
     let (object, prefix) = (key("configmaps", "ns", "gone"), Prefix::new("configmaps").unwrap());

@@ -125,8 +125,8 @@ fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
     );
 }
 
-/// Fault 8: the log or the manifest of another journal, whole and of the same name, is not taken for
-/// the one that was written.
+/// Fault 8: the log or the manifest of another journal, whole and of the same name, is not taken
+/// for the one that was written.
 #[test]
 fn fault_08_the_log_or_manifest_of_another_journal_is_refused() {
     let journal = |count: u32| {

@@ -16,8 +16,8 @@ pub(crate) struct RuleRow {
     /// Whether it checks each item (`[]`) or each key (`{}`) instead.
     pub(super) each: Each,
     pub(super) when: Conditions,
-    /// Whether it holds of new objects, and of a list that got its second item, alone: `(grown)` before the
-    /// conditions.
+    /// Whether it holds of new objects, and of a list that got its second item, alone: `(grown)`
+    /// before the conditions.
     pub(super) is_of_grown: bool,
     pub(super) word: &'static str,
     pub(super) check: CheckFn,
