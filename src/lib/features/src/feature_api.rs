@@ -152,6 +152,8 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
     sources: &[
         "src/lib/client/src/central.rs",
         "src/lib/client/src/features.rs",
+        "src/lib/client/src/lease_uses.rs",
+        "src/lib/controlplane/src/features/components.rs",
         "src/lib/controlplane/src/features/leading.rs",
         "src/lib/controlplane/src/features/mod.rs",
         "src/lib/controlplane/src/features/record.rs",

@@ -159,7 +159,6 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         "src/lib/trace/src/annotation.rs",
         "src/lib/trace/src/carrier.rs",
         "src/lib/trace/src/context.rs",
-        "src/lib/trace/src/fuzz.rs",
         "src/lib/trace/src/id.rs",
         "src/lib/trace/src/log.rs",
         "src/lib/trace/src/propagator.rs",
