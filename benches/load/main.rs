@@ -182,7 +182,7 @@ async fn measure(
     for text in &options.curve {
         let wanted = CurveSpec::parse(text)?;
         for target in &targets {
-            results.noise.push(Noise::look());
+            results.noise.push(Noise::sample());
             let curve = grow(&wanted, target)
                 .await
                 .with_context(|| format!("{text} on {}", target.name))?;
@@ -246,7 +246,7 @@ async fn rounds(
     if round % 2 == 1 {
         order.reverse();
     }
-    results.noise.push(Noise::look());
+    results.noise.push(Noise::sample());
     let mut measured = Vec::new();
     for target in order {
         eprint!("\r\x1b[K{} round {} on {}", scenario.name, round + 1, target.name);

@@ -73,7 +73,7 @@ pub(crate) struct Noise {
 
 impl Noise {
     /// Takes a sample, in a few milliseconds.
-    pub(crate) fn look() -> Self {
+    pub(crate) fn sample() -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let (before, begun) = (own_cpu(), Instant::now());
         std::hint::black_box(work());

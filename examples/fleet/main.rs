@@ -29,7 +29,7 @@ const FLEET: &str = "example.com/fleet";
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Log lines with the ids; the lines of any `tracing` subscriber that shows the spans of target
-    // `ferrokube::seam` have them too.
+    // `ferrokube::request` have them too.
     let config = ferrokube_trace::log::LogConfig {
         filter: "warn,fleet=info,ferrokube=info".to_owned(),
         ..Default::default()

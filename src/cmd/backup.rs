@@ -4,7 +4,7 @@ use super::progress::{self, ProgressBar};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use ferrokube_backup::{
-    BackupPlace, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress, RestoreTarget,
+    BackupLocation, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress, RestoreTarget,
 };
 use ferrokube_pki::files;
 use ferrokube_server::DataDir;
@@ -22,7 +22,7 @@ pub(crate) struct BackupFlags {
     /// Target: a directory for several incremental backups, or a file for a single one; a new name
     /// that ends in .backup is a file
     #[arg(value_name = "DIR|FILE", required = true)]
-    place: Option<PathBuf>,
+    location: Option<PathBuf>,
     /// Data directory of the server [default: that of all-in-one]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -42,7 +42,7 @@ enum BackupCommand {
     Verify {
         /// The backup
         #[arg(value_name = "DIR|FILE")]
-        place: PathBuf,
+        location: PathBuf,
     },
 }
 
@@ -50,7 +50,7 @@ enum BackupCommand {
 pub(crate) struct RestoreFlags {
     /// Backup to restore; of a directory the last one
     #[arg(value_name = "DIR|FILE")]
-    place: PathBuf,
+    location: PathBuf,
     /// Data directory to restore into, which must have no state [default: that of all-in-one]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -70,17 +70,18 @@ fn shown(what: &'static str) -> Progress {
 
 /// Takes a backup, or checks one.
 pub(crate) fn run(flags: &BackupFlags) -> anyhow::Result<ExitCode> {
-    if let Some(BackupCommand::Verify { place }) = &flags.command {
-        let info = ferrokube_backup::verify(&disk(), &BackupPlace::of(place), &shown("checking"))?;
+    if let Some(BackupCommand::Verify { location }) = &flags.command {
+        let info =
+            ferrokube_backup::verify(&disk(), &BackupLocation::of(location), &shown("checking"))?;
         return super::print(format!("{}: whole\n", describe(&info)).as_bytes());
     }
-    let place = flags.place.as_deref().unwrap_or(Path::new("."));
+    let location = flags.location.as_deref().unwrap_or(Path::new("."));
     let data = DataDir::locate(flags.data_dir.as_deref())?;
     let keys = if flags.without_keys { Vec::new() } else { keys(&data)? };
     let source = BackupSource { journal: data.join("store"), keys };
-    let place = BackupPlace::of(place);
+    let location = BackupLocation::of(location);
     let info =
-        ferrokube_backup::take(&disk(), &source, &place, flags.keep.into(), &shown("copying"))?;
+        ferrokube_backup::take(&disk(), &source, &location, flags.keep.into(), &shown("copying"))?;
     let text = format!("{}, {} of it new\n", describe(&info), progress::bytes(info.written));
     super::print(text.as_bytes())
 }
@@ -89,8 +90,8 @@ pub(crate) fn run(flags: &BackupFlags) -> anyhow::Result<ExitCode> {
 pub(crate) fn restore(flags: &RestoreFlags) -> anyhow::Result<ExitCode> {
     let directory = DataDir::locate(flags.data_dir.as_deref())?;
     let target = RestoreTarget { directory, has_keys: !flags.without_keys };
-    let place = BackupPlace::of(&flags.place);
-    let backup = CheckedBackup::open(&disk(), &place, &shown("checking"))?;
+    let location = BackupLocation::of(&flags.location);
+    let backup = CheckedBackup::open(&disk(), &location, &shown("checking"))?;
     backup.check_target(&target)?;
     // Held until the end. A server that starts after an interrupted restore refuses.
     let held = DataDir::open(Some(&target.directory))?;

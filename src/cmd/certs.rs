@@ -8,7 +8,7 @@ use ferrokube_pki::files::{self, FileMode};
 use ferrokube_pki::inventory::{self, FoundCertificate};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{
-    ADMIN, CONTROLLER_MANAGER, Ca, LEAF_LIFETIME, NODES, Pair, Pki, SCHEDULER, Standing, Subject,
+    ADMIN, CONTROLLER_MANAGER, Ca, LEAF_LIFETIME, NODES, Pair, Pki, SCHEDULER, Subject, Validity,
     node_name,
 };
 use ferrokube_server::DataDir;
@@ -265,11 +265,11 @@ pub(super) fn list(found: &[FoundCertificate], now: SystemTime) -> (String, bool
         let file: String = name.to_string_lossy().escape_debug().collect();
         rows.push(match &certificate.facts {
             Ok(facts) => {
-                let standing = facts.standing(now);
-                is_fine &= matches!(standing, Standing::Valid | Standing::ExpiresSoon);
+                let validity = facts.validity(now);
+                is_fine &= matches!(validity, Validity::Valid | Validity::ExpiresSoon);
                 let names = if facts.names.is_empty() { "-".into() } else { facts.names.join(",") };
                 let days = facts.days_left(now).to_string();
-                [file, facts.subject.clone(), names, days, standing.to_string()]
+                [file, facts.subject.clone(), names, days, validity.to_string()]
             }
             Err(why) => {
                 is_fine = false;

@@ -9,7 +9,7 @@ use ferrokube_doctor::{CheckOutcome, Finding, directory, machine, store, with_ca
 use ferrokube_etcd::EtcdKeys;
 use ferrokube_install::Installation;
 use ferrokube_pki::inventory::{self, FoundCertificate};
-use ferrokube_pki::{Standing, files};
+use ferrokube_pki::{Validity, files};
 use ferrokube_server::DataDir;
 use ferrokube_server::data_dir::FORMAT;
 use std::future::Future;
@@ -58,7 +58,7 @@ pub(crate) fn run(flags: &DoctorFlags) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::locate(chosen.as_deref())?;
     let findings = examine(flags, &data_dir);
     print(&shown(&findings));
-    let is_wrong = findings.iter().any(|finding| finding.outcome == CheckOutcome::Wrong);
+    let is_wrong = findings.iter().any(|finding| finding.outcome == CheckOutcome::Failed);
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -83,7 +83,7 @@ fn examine(flags: &DoctorFlags, data_dir: &Path) -> Vec<Finding> {
     findings.extend(installation(flags));
     findings.push(machine::disk(data_dir));
     findings.push(machine::clock(data_dir, SystemTime::now()));
-    let (is_there, itself) = directory::itself(data_dir);
+    let (is_there, itself) = directory::access(data_dir);
     findings.push(itself);
     let holder = store::holder(data_dir);
     if is_there {
@@ -98,7 +98,7 @@ fn examine(flags: &DoctorFlags, data_dir: &Path) -> Vec<Finding> {
     }
     let address = SocketAddr::new(flags.server.bind_address, flags.server.secure_port);
     match holder {
-        Some(pid) => findings.push(Finding::fine("server", format!("process {pid} runs"))),
+        Some(pid) => findings.push(Finding::ok("server", format!("process {pid} runs"))),
         None => findings.push(machine::port(address)),
     }
     findings.extend(others(flags, data_dir, holder.is_some()));
@@ -108,8 +108,8 @@ fn examine(flags: &DoctorFlags, data_dir: &Path) -> Vec<Finding> {
 /// The flags given here, as a server checks them.
 fn settings_of_command(flags: &DoctorFlags) -> Finding {
     match server::check(&flags.server, &flags.kube_apiserver) {
-        Ok(()) => Finding::fine("flags", "a server would take them"),
-        Err(error) => Finding::wrong("flags", format!("{error:#}"), "correct the flag"),
+        Ok(()) => Finding::ok("flags", "a server would take them"),
+        Err(error) => Finding::failed("flags", format!("{error:#}"), "correct the flag"),
     }
 }
 
@@ -120,9 +120,9 @@ fn installation(flags: &DoctorFlags) -> Vec<Finding> {
     match layout.differences() {
         None => return vec![Finding::skipped("installation", "none")],
         Some(different) if different.is_empty() => {
-            findings.push(Finding::fine("installation", "is of this version"));
+            findings.push(Finding::ok("installation", "is of this version"));
         }
-        Some(different) => findings.push(Finding::doubtful(
+        Some(different) => findings.push(Finding::warning(
             "installation",
             format!("of another version, or changed: {}", different.join(", ")),
             "run `ferrokube install` with the version that is to run, then `systemctl daemon-reload`",
@@ -136,7 +136,7 @@ fn installation(flags: &DoctorFlags) -> Vec<Finding> {
                 findings.push(settings(name, command, &String::from_utf8_lossy(&text)))
             }
             Err(error) => {
-                findings.push(Finding::wrong("settings", with_causes(&error), "restore the file"));
+                findings.push(Finding::failed("settings", with_causes(&error), "restore the file"));
             }
         }
     }
@@ -153,9 +153,9 @@ fn settings(name: &str, command: &[&str], text: &str) -> Finding {
         Err(error) if error.use_stderr() => {
             let first = error.to_string();
             let first = first.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            Finding::wrong("settings", format!("{name}: {first}"), "correct FLAGS in the file")
+            Finding::failed("settings", format!("{name}: {first}"), "correct FLAGS in the file")
         }
-        _ => Finding::fine(
+        _ => Finding::ok(
             "settings",
             format!("{name}: {}", if flags.is_empty() { "no flags" } else { "right" }),
         ),
@@ -180,7 +180,7 @@ fn certificates(
         all.iter().filter_map(|certificate| expiring(certificate, data_dir, now)).collect();
     match (all.len(), bad.is_empty()) {
         (0, _) => vec![Finding::skipped("certificates", "none yet")],
-        (count, true) => vec![Finding::fine("certificates", format!("{count} valid"))],
+        (count, true) => vec![Finding::ok("certificates", format!("{count} valid"))],
         _ => bad,
     }
 }
@@ -200,26 +200,26 @@ fn expiring(certificate: &FoundCertificate, data_dir: &Path, now: SystemTime) ->
     let facts = match &certificate.facts {
         Ok(facts) => facts,
         Err(why) => {
-            return Some(Finding::wrong(
+            return Some(Finding::failed(
                 CERTIFICATES,
                 format!("{path}: {why}"),
                 "restore the file",
             ));
         }
     };
-    let what = format!("{path}: {}", facts.standing(now));
-    match facts.standing(now) {
-        Standing::Valid => None,
-        Standing::ExpiresSoon => {
+    let what = format!("{path}: {}", facts.validity(now));
+    match facts.validity(now) {
+        Validity::Valid => None,
+        Validity::ExpiresSoon => {
             let what = format!("{what}, in {} days", facts.days_left(now));
-            Some(Finding::doubtful(CERTIFICATES, what, advice))
+            Some(Finding::warning(CERTIFICATES, what, advice))
         }
-        Standing::NotYetValid => Some(Finding::wrong(CERTIFICATES, what, "set the clock")),
+        Validity::NotYetValid => Some(Finding::failed(CERTIFICATES, what, "set the clock")),
         // A server that does not run has not renewed it, and does so at its start.
-        Standing::Expired if is_kubeconfig && !is_own_ca => {
-            Some(Finding::doubtful(CERTIFICATES, what, advice))
+        Validity::Expired if is_kubeconfig && !is_own_ca => {
+            Some(Finding::warning(CERTIFICATES, what, advice))
         }
-        Standing::Expired => Some(Finding::wrong(CERTIFICATES, what, advice)),
+        Validity::Expired => Some(Finding::failed(CERTIFICATES, what, advice)),
     }
 }
 
@@ -227,7 +227,7 @@ fn expiring(certificate: &FoundCertificate, data_dir: &Path, now: SystemTime) ->
 fn others(flags: &DoctorFlags, data_dir: &Path, is_running: bool) -> Vec<Finding> {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return vec![Finding::wrong("server", error.to_string(), "")],
+        Err(error) => return vec![Finding::failed("server", error.to_string(), "")],
     };
     runtime.block_on(async {
         let mut findings = Vec::new();
@@ -246,7 +246,7 @@ async fn patient(check: &'static str, finding: impl Future<Output = Finding>) ->
     let advice = "check its log and the network in between";
     tokio::time::timeout(PATIENCE, finding)
         .await
-        .unwrap_or_else(|_| Finding::wrong(check, format!("no response in {PATIENCE:?}"), advice))
+        .unwrap_or_else(|_| Finding::failed(check, format!("no response in {PATIENCE:?}"), advice))
 }
 
 /// Version and readiness by the administrator's kubeconfig: also tests address and certificates.
@@ -255,11 +255,11 @@ async fn ask_server(admin: &Path) -> Finding {
     const ADVICE: &str = "check its log: `journalctl -u ferrokube -u ferrokube-apiserver`";
     // A pipe in its place would block.
     if let Err(error) = files::read_regular(admin) {
-        return Finding::wrong(SERVER, with_causes(&error), "restart the server, which writes it");
+        return Finding::failed(SERVER, with_causes(&error), "restart the server, which writes it");
     }
     let client = match Connection::from_kubeconfig(admin).await.and_then(|found| found.client()) {
         Ok(client) => client,
-        Err(error) => return Finding::wrong(SERVER, with_causes(&error), "restart the server"),
+        Err(error) => return Finding::failed(SERVER, with_causes(&error), "restart the server"),
     };
     let get = async |path: &str| {
         let request =
@@ -267,15 +267,13 @@ async fn ask_server(admin: &Path) -> Finding {
         client.request_text(request).await.map_err(|error| error.to_string())
     };
     if let Err(error) = get("/readyz").await {
-        return Finding::wrong(SERVER, format!("not ready: {error}"), ADVICE);
+        return Finding::failed(SERVER, format!("not ready: {error}"), ADVICE);
     }
     let ours = format!("ferrokube-{}", env!("CARGO_PKG_VERSION"));
     match get("/version").await {
-        Err(error) => Finding::wrong(SERVER, format!("no version: {error}"), ADVICE),
-        Ok(version) if version.contains(&ours) => {
-            Finding::fine(SERVER, "ready, and of this version")
-        }
-        Ok(_) => Finding::doubtful(
+        Err(error) => Finding::failed(SERVER, format!("no version: {error}"), ADVICE),
+        Ok(version) if version.contains(&ours) => Finding::ok(SERVER, "ready, and of this version"),
+        Ok(_) => Finding::warning(
             SERVER,
             format!("ready, but not {ours}, the version of this command"),
             "restart it after an upgrade, or check with its own executable",
@@ -289,11 +287,11 @@ async fn ask_etcd(flags: &DoctorFlags) -> Finding {
     let advice = "check the URLs, its certificates and `etcdctl endpoint health`";
     let keys = match flags.server.etcd.config(PathBuf::new()).map(|config| EtcdKeys::new(&config)) {
         Ok(Ok(keys)) => keys,
-        Ok(Err(error)) => return Finding::wrong(ETCD, with_causes(&error), advice),
-        Err(error) => return Finding::wrong(ETCD, format!("{error:#}"), advice),
+        Ok(Err(error)) => return Finding::failed(ETCD, with_causes(&error), advice),
+        Err(error) => return Finding::failed(ETCD, format!("{error:#}"), advice),
     };
     match keys.migration().await {
-        Ok(_) => Finding::fine(ETCD, format!("{servers} responds")),
-        Err(error) => Finding::wrong(ETCD, format!("{servers}: {error}"), advice),
+        Ok(_) => Finding::ok(ETCD, format!("{servers} responds")),
+        Err(error) => Finding::failed(ETCD, format!("{servers}: {error}"), advice),
     }
 }

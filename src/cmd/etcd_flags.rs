@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bundled resources that kube-apiserver keeps below their group.
-pub(crate) const PLACES: &[(&str, &str)] =
+pub(crate) const RENAMED: &[(&str, &str)] =
     &[("/customresourcedefinitions/", "/apiextensions.k8s.io/customresourcedefinitions/")];
 
 /// File in the data directory that records etcd's cluster id and revision.
@@ -105,7 +105,7 @@ impl EtcdFlags {
         Ok(EtcdConfig {
             servers: self.etcd_servers.clone(),
             prefix: self.etcd_prefix.trim_end_matches('/').to_owned(),
-            places: PLACES,
+            renamed: RENAMED,
             tls: read()?,
             tls_source: has_files.then(|| {
                 Arc::new(move || read().map_err(|error| format!("{error:#}"))) as EtcdTlsSource

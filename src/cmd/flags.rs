@@ -54,7 +54,7 @@ pub(crate) struct LogFlags {
 
 /// Default filter of the log file: causes and effects in the controllers. Writes are in the audit
 /// log, and a line per read would cost each of them time.
-const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::seam=off,ferrokube_client=debug,ferrokube_controllers=debug";
+const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::request=off,ferrokube_client=debug,ferrokube_controllers=debug";
 
 impl LogFlags {
     /// Includes trace ids if the gate is on. `file` is the default log file.

@@ -47,7 +47,7 @@ fn next(layout: &Installation) -> String {
     if layout.root != Path::new("/") {
         return format!("installed {prefix} in {}", layout.root.display());
     }
-    let (users, units) = if contents::is_of_the_system(&layout.prefix) {
+    let (users, units) = if contents::is_system_wide(&layout.prefix) {
         ("systemd-sysusers".to_owned(), "systemctl daemon-reload".to_owned())
     } else {
         (

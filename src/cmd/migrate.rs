@@ -1,6 +1,6 @@
 //! `ferrokube migrate`: the state from a data directory into etcd, or back.
 
-use super::etcd_flags::{MediaType, PLACES, read_tls};
+use super::etcd_flags::{MediaType, RENAMED, read_tls};
 use super::flags::Profile;
 use super::progress::ProgressBar;
 use anyhow::{Context, bail};
@@ -104,7 +104,7 @@ fn etcd(flags: &MigrateFlags, members: &[String]) -> anyhow::Result<EtcdConfig> 
     Ok(EtcdConfig {
         servers: members.iter().map(|member| format!("{scheme}://{member}")).collect(),
         prefix: flags.etcd_prefix.trim_end_matches('/').to_owned(),
-        places: PLACES,
+        renamed: RENAMED,
         tls: tls.context("cannot use the certificates for etcd")?,
         tls_source: None,
         compaction_interval: Duration::ZERO,

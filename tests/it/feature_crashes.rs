@@ -2,7 +2,7 @@
 //! store, and two on one etcd.
 
 use crate::FERROKUBE;
-use ferrokube_controlplane::FeatureSeam;
+use ferrokube_controlplane::FeatureFailpoint;
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const FEATURE: &str = "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/fea
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 60;
 /// Names the moment at which a server kills itself.
-const SEAM: &str = "FERROKUBE_FEATURE_SEAM";
+const FAILPOINT: &str = "FERROKUBE_FEATURE_FAILPOINT";
 /// Each transition meets the moments that are left, if the one who leads meets them in order.
 const MAX_ROUNDS: usize = 8;
 
@@ -22,12 +22,14 @@ fn server(storage: Option<&str>) -> Cluster {
     let flags = ["--feature-gates=FeatureAPI=true", "--dynamic-features=LogTracking"];
     let launch = Launch::new(FERROKUBE).role("apiserver").flag("--feature-evaluation-time=3s");
     let launch = flags.into_iter().chain(storage).fold(launch, |all, flag| all.flag(flag));
-    launch.environment(SEAM, &moment(0)).start().unwrap()
+    launch.environment(FAILPOINT, &moment(0)).start().unwrap()
 }
 
 /// The moments in their order, then none.
 fn moment(number: usize) -> String {
-    FeatureSeam::ALL.get(number).map_or_else(String::new, |seam| format!("LogTracking:{seam:?}"))
+    FeatureFailpoint::ALL
+        .get(number)
+        .map_or_else(String::new, |failpoint| format!("LogTracking:{failpoint:?}"))
 }
 
 async fn feature(admin: &Client) -> Option<Value> {
@@ -63,7 +65,7 @@ async fn stamped(admin: &Client, round: usize) {
 fn revived(server: &mut Cluster, killed: &mut usize) {
     loop {
         *killed += 1;
-        server.set_environment(SEAM, &moment(*killed));
+        server.set_environment(FAILPOINT, &moment(*killed));
         let Err(error) = server.restart() else { return };
         let status = server.wait().unwrap();
         assert_eq!(status.signal(), Some(9), "{error}");
@@ -113,11 +115,11 @@ async fn survives_a_kill_at_every_moment(servers: &mut [Cluster]) {
             let left = maps.matches("\"trace.kubernetes.io/").count();
             assert!(maps.contains(&format!("\"m{round}-1\"")) && left == 0, "{left}: {maps}");
         }
-        if killed >= FeatureSeam::ALL.len() {
+        if killed >= FeatureFailpoint::ALL.len() {
             return;
         }
     }
-    panic!("only {killed} of {} moments in {MAX_ROUNDS} transitions", FeatureSeam::ALL.len());
+    panic!("only {killed} of {} moments in {MAX_ROUNDS} transitions", FeatureFailpoint::ALL.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

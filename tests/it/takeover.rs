@@ -42,7 +42,7 @@ async fn keys_of(etcd: &EtcdProcess) -> EtcdKeys {
     let config = EtcdConfig {
         servers: vec![etcd.url()],
         prefix: "/registry".to_owned(),
-        places: &[],
+        renamed: &[],
         tls: EtcdTls::default(),
         tls_source: None,
         compaction_interval: Duration::ZERO,

@@ -134,7 +134,7 @@ async fn keep_service(setup: &ServerSetup<'_>, server: &mut RunningControlPlane)
     let registry = server.api().registry().clone();
     service.prepare(&registry).await;
     let shutdown = server.shutdown();
-    server.spawn(service.keep(registry, async move { shutdown.begun().await }));
+    server.spawn(service.maintain(registry, async move { shutdown.begun().await }));
 }
 
 /// Prints the ready line. Ignores a closed standard output.

@@ -5,7 +5,7 @@ use super::features_page::{self, FeaturesPage};
 use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::{Profile, Storage};
 use ferrokube_auth::audit::{AuditConfig, OnFailure, Rotation};
-use ferrokube_controlplane::{Route, SeamObserver};
+use ferrokube_controlplane::{FailpointObserver, Route};
 use ferrokube_features::FEATURE_API;
 use ferrokube_pki::{CONTROLLER_MANAGER, Subject};
 use ferrokube_serve::ListenerLimits;
@@ -38,7 +38,7 @@ pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
         .gates(setup.inputs.gates.clone())
         .feature_evaluation(flags.feature_api.feature_evaluation_time)
         .dynamic_features(flags.feature_api.dynamic_features.iter().cloned())
-        .feature_seams(feature_seams())
+        .feature_failpoints(feature_failpoints())
         .limits(flags.flow.limits())
         .anonymous(kube_apiserver.anonymous_auth)
         .builtin_authenticators(authenticators(setup))
@@ -231,14 +231,16 @@ fn audit(setup: &ServerSetup<'_>, directory: &DataDir) -> Option<AuditConfig> {
     })
 }
 
-/// In debug builds `FERROKUBE_FEATURE_SEAM` may name a feature and a moment of turning it off at
-/// which the process dies: `LogTracking:TaskEnded`.
+/// In debug builds `FERROKUBE_FEATURE_FAILPOINT` may name a feature and a moment of turning it off
+/// at which the process dies: `LogTracking:TaskEnded`.
 #[cfg(debug_assertions)]
-fn feature_seams() -> SeamObserver {
+fn feature_failpoints() -> FailpointObserver {
     use rustix::process::{Signal, getpid, kill_process};
-    let Ok(text) = std::env::var("FERROKUBE_FEATURE_SEAM") else { return SeamObserver::default() };
-    SeamObserver::new(move |feature, seam| {
-        if text == format!("{feature}:{seam:?}") {
+    let Ok(text) = std::env::var("FERROKUBE_FEATURE_FAILPOINT") else {
+        return FailpointObserver::default();
+    };
+    FailpointObserver::new(move |feature, failpoint| {
+        if text == format!("{feature}:{failpoint:?}") {
             // As an operator's kill -9; a signal to oneself is delivered.
             let _ = kill_process(getpid(), Signal::KILL);
         }
@@ -246,8 +248,8 @@ fn feature_seams() -> SeamObserver {
 }
 
 #[cfg(not(debug_assertions))]
-fn feature_seams() -> SeamObserver {
-    SeamObserver::default()
+fn feature_failpoints() -> FailpointObserver {
+    FailpointObserver::default()
 }
 
 /// The store's environment. In debug builds `FERROKUBE_FAILPOINT` may name a call at which the

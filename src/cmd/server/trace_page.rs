@@ -88,8 +88,8 @@ fn response(page: Page) -> Response {
 pub(super) struct RingObserver(pub(super) Arc<Ring>);
 
 impl Observer for RingObserver {
-    fn seen(&self, seen: &RequestRecord<'_>) {
-        let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
+    fn observe(&self, record: &RequestRecord<'_>) {
+        let ResourceAccess { group, version, resource, namespace, name, .. } = record.resource;
         let object = ObjectRef {
             group: group.into(),
             version: version.into(),
@@ -99,18 +99,18 @@ impl Observer for RingObserver {
         };
         // A create's path ends with the collection; use the name of the created object.
         let is_named =
-            name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
-        let uri = if is_named { seen.path.to_owned() } else { format!("{}/{name}", seen.path) };
-        let received = seen.received.try_into().ok();
+            name.is_empty() || record.verb != "create" || !record.resource.subresource.is_empty();
+        let uri = if is_named { record.path.to_owned() } else { format!("{}/{name}", record.path) };
+        let received = record.received.try_into().ok();
         let request = LoggedRequest {
-            verb: seen.verb.into(),
+            verb: record.verb.into(),
             uri,
-            user: seen.user.into(),
-            code: seen.code.into(),
-            audit_id: seen.audit_id.into(),
+            user: record.user.into(),
+            code: record.code.into(),
+            audit_id: record.audit_id.into(),
             received,
         };
-        let ended = seen.received.checked_add(seen.took).and_then(|time| time.try_into().ok());
-        self.0.request(seen.trace, object, request, ended);
+        let ended = record.received.checked_add(record.took).and_then(|time| time.try_into().ok());
+        self.0.request(record.trace, object, request, ended);
     }
 }

@@ -73,7 +73,7 @@ impl EtcdHistory {
         let engine = Etcd::new(&EtcdConfig {
             servers,
             prefix: "/registry".to_owned(),
-            places: &[],
+            renamed: &[],
             tls: EtcdTls::default(),
             tls_source: None,
             compaction_interval: Duration::ZERO,

@@ -2,7 +2,7 @@
 //! them, and removes the objects of deleted ones.
 //!
 //! A definition is served when its write is acknowledged: the handler waits for the loop
-//! ([`Custom::settled`]), which updates the catalog before it writes any status.
+//! ([`DefinitionLoop::wait_served`]), which updates the catalog before it writes any status.
 //!
 //! Must never know HTTP routing. Start reading at the loop below, then `names` and `build`.
 
@@ -39,13 +39,13 @@ const PLURAL: &str = "customresourcedefinitions";
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// State of the loop that requests read.
-pub struct Custom {
+pub struct DefinitionLoop {
     observed: watch::Sender<u64>,
     services: Arc<dyn ServiceResolver>,
     certificates: CertificateFaults,
 }
 
-impl Custom {
+impl DefinitionLoop {
     /// `services` finds conversion webhooks behind services; their certificates that are refused
     /// are counted.
     pub fn new(services: Arc<dyn ServiceResolver>, certificates: CertificateFaults) -> Self {
@@ -54,7 +54,7 @@ impl Custom {
 
     /// Waits until the loop has processed this revision, at most `SETTLE`: the write is done in
     /// any case.
-    pub async fn settled(&self, revision: u64) {
+    pub async fn wait_served(&self, revision: u64) {
         let mut observed = self.observed.subscribe();
         let _ = tokio::time::timeout(SETTLE, observed.wait_for(|seen| *seen >= revision)).await;
     }
@@ -134,7 +134,7 @@ pub struct Follower {
 impl Follower {
     /// Serves all existing definitions; [`Self::run`] continues from there. `None` if definitions
     /// are not served.
-    pub fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
+    pub fn start(registry: &Registry, custom: &DefinitionLoop) -> Option<(Self, Informer)> {
         let client = Local::new(registry, GROUP, "v1", PLURAL)?;
         let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
         let metadata = client
@@ -168,7 +168,7 @@ impl Follower {
     }
 
     /// Runs until the store closes.
-    pub async fn run(mut self, mut informer: Informer, custom: impl AsRef<Custom>) {
+    pub async fn run(mut self, mut informer: Informer, custom: impl AsRef<DefinitionLoop>) {
         loop {
             self.settle_statuses().await;
             self.begin_removals();
@@ -194,7 +194,7 @@ impl Follower {
     }
 
     /// Processes notices and updates the catalog.
-    fn observe(&mut self, notices: Vec<Notice>, custom: &Custom) {
+    fn observe(&mut self, notices: Vec<Notice>, custom: &DefinitionLoop) {
         let mut last = 0;
         let mut pending = PendingNames::default();
         for notice in notices {

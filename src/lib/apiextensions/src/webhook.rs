@@ -69,7 +69,9 @@ impl ConversionWebhook {
         api_version: &str,
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
-        let Some(_place) = self.webhook.place() else { return Err(self.too_many(api_version)) };
+        let Some(_permit) = self.webhook.try_admit() else {
+            return Err(self.too_many(api_version));
+        };
         // The objects, and their copy in the request.
         let bytes = CALL_BYTES + 2 * objects.iter().map(Bytes::len).sum::<usize>();
         let mut away =
@@ -349,13 +351,13 @@ mod tests {
         for (_, one) in &mut more {
             let _ = one.as_mut().now_or_never();
         }
-        let called_back = many
+        let revoked = many
             .iter_mut()
             .take(4)
             .filter_map(|one| one.as_mut().now_or_never())
             .filter_map(Result::err)
             .count();
-        assert!(called_back > 0, "the other webhook has a part");
+        assert!(revoked > 0, "the other webhook has a part");
         let [_, _, away, ..] = flow.bytes();
         assert!(away <= 24 << 20, "{away}");
     }

@@ -29,4 +29,4 @@ pub use blocks::Progress;
 pub use error::BackupError;
 pub use point::PointInfo;
 pub use restoring::{CheckedBackup, RestoreTarget, verify};
-pub use taking::{BackupPlace, BackupSource, KeyFile, take};
+pub use taking::{BackupLocation, BackupSource, KeyFile, take};

@@ -5,7 +5,7 @@ use crate::blocks::{self, BlockFile, BlockSource, Progress};
 use crate::directory::BackupDirectory;
 use crate::error::{BackupError, io_error};
 use crate::point::{Point, PointFile, PointInfo, STORE};
-use crate::taking::{BackupPlace, checked, journal_files, now_ms};
+use crate::taking::{BackupLocation, checked, journal_files, now_ms};
 use ferrokube_storage::JournalFiles;
 use ferrokube_storage::journal::io::Io;
 use std::io::ErrorKind;
@@ -26,10 +26,10 @@ pub struct RestoreTarget {
 /// [`BackupError`].
 pub fn verify(
     io: &Arc<dyn Io>,
-    place: &BackupPlace,
+    location: &BackupLocation,
     progress: &Progress,
 ) -> Result<PointInfo, BackupError> {
-    CheckedBackup::open(io, place, progress).map(|backup| backup.info())
+    CheckedBackup::open(io, location, progress).map(|backup| backup.info())
 }
 
 /// The last point of a backup, fully read and verified.
@@ -45,10 +45,10 @@ impl CheckedBackup {
     /// [`BackupError`].
     pub fn open(
         io: &Arc<dyn Io>,
-        place: &BackupPlace,
+        location: &BackupLocation,
         progress: &Progress,
     ) -> Result<Self, BackupError> {
-        let backup = open(io, place)?;
+        let backup = open(io, location)?;
         backup.check(progress)?;
         Ok(Self { io: Arc::clone(io), backup })
     }
@@ -113,13 +113,13 @@ struct OpenBackup {
     reader: Arc<dyn BlockSource>,
 }
 
-fn open(io: &Arc<dyn Io>, place: &BackupPlace) -> Result<OpenBackup, BackupError> {
-    let (path, point, reader): (_, _, Arc<dyn BlockSource>) = match place {
-        BackupPlace::Directory(path) => {
+fn open(io: &Arc<dyn Io>, location: &BackupLocation) -> Result<OpenBackup, BackupError> {
+    let (path, point, reader): (_, _, Arc<dyn BlockSource>) = match location {
+        BackupLocation::Directory(path) => {
             let directory = BackupDirectory::new(io, path);
             (path, directory.last()?, Arc::new(directory))
         }
-        BackupPlace::File(path) => {
+        BackupLocation::File(path) => {
             let archive = BackupArchive::open(io, path)?;
             (path, archive.point()?, Arc::new(archive))
         }
@@ -204,13 +204,13 @@ mod tests {
     fn fault_09_a_clock_behind_the_backup_is_refused() {
         let disk = SimDisk::default();
         let io: Arc<dyn Io> = Arc::new(disk.clone());
-        let place = BackupPlace::Directory("/sim/backup".into());
+        let location = BackupLocation::Directory("/sim/backup".into());
         let directory = BackupDirectory::new(&io, Path::new("/sim/backup"));
         let _ = directory.enter().unwrap();
         let point = Point { taken_ms: now_ms() + 600_000, revision: 0, files: Vec::new() };
         directory.add(&point).unwrap();
         let target = RestoreTarget { directory: "/sim/data".into(), has_keys: true };
-        let backup = CheckedBackup::open(&io, &place, &Progress::none()).unwrap();
+        let backup = CheckedBackup::open(&io, &location, &Progress::none()).unwrap();
         let refused = backup.restore(&target, &Progress::none());
         assert!(matches!(refused, Err(BackupError::ClockBehind(1..=600))), "{refused:?}");
         assert!(disk.files().keys().all(|path| path.starts_with("/sim/backup")));

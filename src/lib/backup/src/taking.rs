@@ -32,16 +32,16 @@ pub struct BackupSource {
     pub keys: Vec<KeyFile>,
 }
 
-/// Location of a backup.
+/// Target of a backup, and source of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackupPlace {
+pub enum BackupLocation {
     /// A directory, for several points.
     Directory(PathBuf),
     /// A single file, with one.
     File(PathBuf),
 }
 
-impl BackupPlace {
+impl BackupLocation {
     /// Determined by what exists; otherwise a name ending in `.backup` is a file.
     pub fn of(path: &Path) -> Self {
         let is_file = if path.exists() {
@@ -61,13 +61,13 @@ impl BackupPlace {
 pub fn take(
     io: &Arc<dyn Io>,
     source: &BackupSource,
-    place: &BackupPlace,
+    location: &BackupLocation,
     keep: usize,
     progress: &Progress,
 ) -> Result<PointInfo, BackupError> {
     let taken_ms = now_ms();
-    match place {
-        BackupPlace::Directory(path) => {
+    match location {
+        BackupLocation::Directory(path) => {
             check_keys(&source.keys)?;
             let mut directory = BackupDirectory::new(io, path);
             let _lock = directory.enter()?;
@@ -79,7 +79,7 @@ pub fn take(
             directory.prune(keep)?;
             Ok(point.info(written))
         }
-        BackupPlace::File(path) => {
+        BackupLocation::File(path) => {
             check_keys(&source.keys)?;
             BackupArchive::check_replaced(io, path)?;
             let mut archive = NewArchive::create(io, path)?;

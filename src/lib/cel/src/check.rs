@@ -585,8 +585,9 @@ impl<'s> Checker<'s> {
                 [Ast { kind: ExprKind::Text(text), .. }, Ast { kind: ExprKind::List(items), .. }],
             ) => {
                 let noted = &self.noted;
-                let misfit = |place: usize, types: &[&str]| misfit(noted, &items[place].0, types);
-                if let Some((place, why)) = format_fault(text, items.len(), misfit) {
+                let mismatch =
+                    |place: usize, types: &[&str]| format_mismatch(noted, &items[place].0, types);
+                if let Some((place, why)) = format_fault(text, items.len(), mismatch) {
                     self.late.push(SourceError { at: place.unwrap_or(at), why });
                 }
             }
@@ -596,12 +597,16 @@ impl<'s> Checker<'s> {
 }
 
 /// The first part of a `format` argument that has none of these types: its position and type.
-fn misfit(noted: &HashMap<usize, String>, ast: &Ast, types: &[&str]) -> Option<(usize, String)> {
+fn format_mismatch(
+    noted: &HashMap<usize, String>,
+    ast: &Ast,
+    types: &[&str],
+) -> Option<(usize, String)> {
     let name = noted.get(&std::ptr::from_ref(ast).addr())?;
     if name != "dyn" && !types.contains(&name.as_str()) {
         return Some((ast.at, name.clone()));
     }
-    let below = |ast: &Ast| misfit(noted, ast, types);
+    let below = |ast: &Ast| format_mismatch(noted, ast, types);
     match &ast.kind {
         ExprKind::List(items) => items.iter().find_map(|(item, _)| below(item)),
         ExprKind::Map(entries) => {

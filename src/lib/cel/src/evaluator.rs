@@ -43,7 +43,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             _ => self.meter.spend(1)?,
         }
         match self.step(code)? {
-            Value::Misfit(why) => Err(Failure::Failed(why.to_string())),
+            Value::Mistyped(why) => Err(Failure::Failed(why.to_string())),
             value => Ok(value),
         }
     }

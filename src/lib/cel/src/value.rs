@@ -60,7 +60,7 @@ pub enum Value<'a> {
     Message(Arc<MessageValue<'a>>),
     /// A value of another type than its schema has (`1.0` is a double until it is stored); reading
     /// it fails with this error.
-    Misfit(Arc<str>),
+    Mistyped(Arc<str>),
 }
 
 /// A message literal: the result of a mutating policy.
@@ -341,7 +341,7 @@ impl<'a> Value<'a> {
             Self::Type(_) => "type",
             Self::Library(value) => value.type_name(),
             Self::Message(_) => "object",
-            Self::Misfit(_) => "error",
+            Self::Mistyped(_) => "error",
         }
     }
 
@@ -357,7 +357,7 @@ impl<'a> Value<'a> {
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
             Self::Optional(value) => value.is_none(),
             Self::Message(message) => message.fields.is_empty(),
-            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Misfit(_) => false,
+            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Mistyped(_) => false,
         }
     }
 }

@@ -101,7 +101,7 @@ impl ReconcileTrace {
 }
 
 /// Runs a reconcile of `object` with a client whose requests carry the object's ids, inside a span
-/// that has them as fields (target `ferrokube::seam`, level trace), so that log lines of any
+/// that has them as fields (target `ferrokube::request`, level trace), so that log lines of any
 /// `tracing` subscriber that enables it carry them too.
 pub async fn tracked<K, F, R>(client: &Client, object: &K, reconcile: F) -> R::Output
 where

@@ -52,7 +52,7 @@ impl KubernetesService {
     }
 
     /// Maintains Service and endpoints until `end`, then removes this server's endpoint.
-    pub async fn keep(self, registry: Registry, end: impl Future<Output = ()>) {
+    pub async fn maintain(self, registry: Registry, end: impl Future<Output = ()>) {
         let Some(keeper) = Keeper::new(&registry, self) else { return };
         let Some(address) = self.advertised else { return };
         tokio::pin!(end);

@@ -99,7 +99,7 @@ impl BodyReader<'_> {
             rest.extend_from_slice(&data);
         }
         let bytes = if rest.is_empty() { first } else { rest.freeze() };
-        let mut held = held.map(Loan::keep);
+        let mut held = held.map(Loan::into_grant);
         if let Some(held) = &mut held {
             held.shrink(bytes.len());
         }

@@ -26,7 +26,7 @@ use crate::service::ApiHandler;
 use crate::state::ServerState;
 use crate::verbs::watch::WatchService;
 use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
-use ferrokube_apiextensions::{Custom, Follower};
+use ferrokube_apiextensions::{DefinitionLoop, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, ImpersonationModes, MastersOnly};
@@ -231,7 +231,7 @@ impl ApiServerBuilder {
             authorizer: Arc::new(AnonymousLock(self.authorizer)),
             impersonation: ImpersonationModes::default(),
         });
-        let custom = Arc::new(Custom::new(
+        let custom = Arc::new(DefinitionLoop::new(
             Arc::clone(self.aggregator.services()),
             self.webhook_certificates.clone(),
         ));

@@ -44,7 +44,9 @@ mod version;
 pub use bootstrap::{BootstrapFuture, BootstrapStep, StepError};
 pub use builder::{ApiServer, ApiServerBuilder, StartError};
 pub use early::EarlyHandler;
-pub use features::settings::{FeatureFunction, FeatureSeam, FeatureSettings, SeamObserver};
+pub use features::settings::{
+    FailpointObserver, FeatureFailpoint, FeatureFunction, FeatureSettings,
+};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_connect as connect;
 pub use ferrokube_flow::Limits;

@@ -563,9 +563,9 @@ mod tests {
             (format!("only the following media types are accepted: {known}").as_str(), None)
         );
         let list = Accepted { view: View::MetadataList("v1"), ..Accepted::JSON };
-        let misfit = list.fit(Views::Single, || "*core.Secret".to_owned()).unwrap_err();
+        let refused = list.fit(Views::Single, || "*core.Secret".to_owned()).unwrap_err();
         assert_eq!(
-            misfit.message,
+            refused.message,
             "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Secret)"
         );
     }

@@ -31,5 +31,5 @@ pub struct RequestRecord<'a> {
 /// block.
 pub trait Observer: Send + Sync {
     /// Called once per request.
-    fn seen(&self, request: &RequestRecord<'_>);
+    fn observe(&self, request: &RequestRecord<'_>);
 }

@@ -6,7 +6,7 @@ use crate::encode::chunk_cache::ChunkCache;
 use crate::filters::identity::Authorization;
 use crate::metrics::Metrics;
 use crate::verbs::watch::WatchService;
-use ferrokube_apiextensions::Custom;
+use ferrokube_apiextensions::DefinitionLoop;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_connect::Connections;
 use ferrokube_flow::Flow;
@@ -25,7 +25,7 @@ pub(crate) struct ResourceApi {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) chunks: ChunkCache,
     pub(crate) watches: Arc<WatchService>,
-    pub(crate) custom: Arc<Custom>,
+    pub(crate) custom: Arc<DefinitionLoop>,
     /// `None`: pods have no logs here, and nothing is connected to.
     pub(crate) connections: Option<Arc<Connections>>,
 }

@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 10_000;
 const SHOWN: usize = 3;
 
 /// Whether there is a directory to check, and faults of the directory itself.
-pub fn itself(directory: &Path) -> (bool, Finding) {
+pub fn access(directory: &Path) -> (bool, Finding) {
     let shown = directory.display();
     let metadata = match fs::metadata(directory) {
         Ok(metadata) => metadata,
@@ -26,25 +26,25 @@ pub fn itself(directory: &Path) -> (bool, Finding) {
         }
         Err(error) => {
             let advice = "run this as root, or as the user of the server";
-            return (false, Finding::wrong("directory", format!("{shown}: {error}"), advice));
+            return (false, Finding::failed("directory", format!("{shown}: {error}"), advice));
         }
     };
     if !metadata.is_dir() {
         let what = format!("{shown} is not a directory");
-        return (false, Finding::wrong("directory", what, "choose another with --data-dir"));
+        return (false, Finding::failed("directory", what, "choose another with --data-dir"));
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
         let what = format!("{shown} is open to others (mode {mode:04o})");
-        return (true, Finding::wrong("directory", what, format!("run `chmod go= {shown}`")));
+        return (true, Finding::failed("directory", what, format!("run `chmod go= {shown}`")));
     }
     let own = rustix::process::geteuid().as_raw();
     if own != 0 && metadata.uid() != own {
         let what = format!("{shown} belongs to user {}", metadata.uid());
-        return (false, Finding::wrong("directory", what, "run this as root, or as that user"));
+        return (false, Finding::failed("directory", what, "run this as root, or as that user"));
     }
     let what = format!("{shown}, of user {}, mode {mode:04o}", metadata.uid());
-    (true, Finding::fine("directory", what))
+    (true, Finding::ok("directory", what))
 }
 
 /// Faults of a directory's entries, by kind.
@@ -68,7 +68,7 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |paths: &[PathBuf], what: &str, advice: &str| {
         if !paths.is_empty() {
-            findings.push(Finding::wrong(FILES, format!("{}: {what}", some(paths)), advice));
+            findings.push(Finding::failed(FILES, format!("{}: {what}", some(paths)), advice));
         }
     };
     let shown = directory.display();
@@ -89,7 +89,7 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
         "remove it: servers create only files and directories",
     );
     for error in &faults.unreadable {
-        findings.push(Finding::wrong(
+        findings.push(Finding::failed(
             FILES,
             error,
             "run this as root, or as the user of the server",
@@ -97,11 +97,11 @@ pub fn entries(directory: &Path) -> Vec<Finding> {
     }
     if faults.count >= MAX_ENTRIES {
         let what = format!("{shown} has more than {MAX_ENTRIES} entries; the rest was not checked");
-        findings.push(Finding::doubtful(FILES, what, "remove files that no server created"));
+        findings.push(Finding::warning(FILES, what, "remove files that no server created"));
     }
     if findings.is_empty() {
         let what = format!("{} files: types, owners and modes are correct", faults.count);
-        findings.push(Finding::fine(FILES, what));
+        findings.push(Finding::ok(FILES, what));
     }
     findings
 }
@@ -162,23 +162,27 @@ pub fn format(directory: &Path, known: u32) -> Finding {
     let text = match files::read_regular(&path) {
         Ok(Some(text)) => text,
         Ok(None) => return Finding::skipped(FORMAT, "the directory has none yet"),
-        Err(error) => return Finding::wrong(FORMAT, with_causes(&error), "restore the file"),
+        Err(error) => return Finding::failed(FORMAT, with_causes(&error), "restore the file"),
     };
     let found = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse::<u32>().ok());
     match found.filter(|found| *found > 0) {
         None => {
             let what = format!("{} contains no format number", path.display());
-            Finding::wrong(FORMAT, what, "restore the file from a backup")
+            Finding::failed(FORMAT, what, "restore the file from a backup")
         }
         Some(found) if found > known => {
             let what = format!("format {found}; this version knows {known}");
-            Finding::wrong(FORMAT, what, "use the newer version that wrote it, or restore a backup")
+            Finding::failed(
+                FORMAT,
+                what,
+                "use the newer version that wrote it, or restore a backup",
+            )
         }
         Some(found) if found < known => {
             let what = format!("format {found}; the next start upgrades it to {known}");
-            Finding::doubtful(FORMAT, what, "back up first: an older version does not open it then")
+            Finding::warning(FORMAT, what, "back up first: an older version does not open it then")
         }
-        Some(found) => Finding::fine(FORMAT, format!("{found}")),
+        Some(found) => Finding::ok(FORMAT, format!("{found}")),
     }
 }
 
@@ -215,7 +219,7 @@ mod tests {
         let fine = entries(made.path());
         assert_eq!(
             fine.iter().map(|finding| finding.outcome).collect::<Vec<_>>(),
-            [CheckOutcome::Fine]
+            [CheckOutcome::Ok]
         );
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
         let found = texts(&entries(made.path()));
@@ -223,11 +227,11 @@ mod tests {
             found.contains("ca.key: open to others") && found.contains("chmod -R go="),
             "{found}"
         );
-        assert_eq!(itself(made.path()).1.outcome, CheckOutcome::Fine);
+        assert_eq!(access(made.path()).1.outcome, CheckOutcome::Ok);
         fs::set_permissions(made.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(itself(made.path()).1.outcome, CheckOutcome::Wrong);
-        assert_eq!(itself(&key).1.what, format!("{} is not a directory", key.display()));
-        assert_eq!(itself(&made.path().join("none")).1.outcome, CheckOutcome::Skipped);
+        assert_eq!(access(made.path()).1.outcome, CheckOutcome::Failed);
+        assert_eq!(access(&key).1.what, format!("{} is not a directory", key.display()));
+        assert_eq!(access(&made.path().join("none")).1.outcome, CheckOutcome::Skipped);
     }
 
     #[test]
@@ -244,10 +248,10 @@ mod tests {
         assert!(format(made.path(), 1).what.ends_with("version is not a regular file"));
         fs::remove_file(path("version")).unwrap();
         for (text, outcome) in [
-            ("1\n", CheckOutcome::Fine),
-            ("2", CheckOutcome::Wrong),
-            ("x", CheckOutcome::Wrong),
-            ("0", CheckOutcome::Wrong),
+            ("1\n", CheckOutcome::Ok),
+            ("2", CheckOutcome::Failed),
+            ("x", CheckOutcome::Failed),
+            ("0", CheckOutcome::Failed),
         ] {
             fs::write(path("version"), text).unwrap();
             assert_eq!(format(made.path(), 1).outcome, outcome, "{text}");

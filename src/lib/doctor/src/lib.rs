@@ -13,22 +13,22 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckOutcome {
     /// As it should be.
-    Fine,
+    Ok,
     /// Did not apply.
     Skipped,
     /// Works, but not forever.
-    Doubtful,
+    Warning,
     /// Does not work, or is not safe.
-    Wrong,
+    Failed,
 }
 
 impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Fine => "ok",
+            Self::Ok => "ok",
             Self::Skipped => "-",
-            Self::Doubtful => "warning",
-            Self::Wrong => "FAILED",
+            Self::Warning => "warning",
+            Self::Failed => "FAILED",
         })
     }
 }
@@ -48,8 +48,8 @@ pub struct Finding {
 
 impl Finding {
     /// As it should be.
-    pub fn fine(check: &'static str, what: impl AsRef<str>) -> Self {
-        Self::new(check, CheckOutcome::Fine, what, "")
+    pub fn ok(check: &'static str, what: impl AsRef<str>) -> Self {
+        Self::new(check, CheckOutcome::Ok, what, "")
     }
 
     /// Did not apply.
@@ -58,13 +58,13 @@ impl Finding {
     }
 
     /// Works, but not forever.
-    pub fn doubtful(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
-        Self::new(check, CheckOutcome::Doubtful, what, advice)
+    pub fn warning(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
+        Self::new(check, CheckOutcome::Warning, what, advice)
     }
 
     /// Does not work, or is not safe.
-    pub fn wrong(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
-        Self::new(check, CheckOutcome::Wrong, what, advice)
+    pub fn failed(check: &'static str, what: impl AsRef<str>, advice: impl AsRef<str>) -> Self {
+        Self::new(check, CheckOutcome::Failed, what, advice)
     }
 
     fn new(

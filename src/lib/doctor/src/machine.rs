@@ -30,29 +30,29 @@ pub fn disk(directory: &Path) -> Finding {
     };
     let stat = match rustix::fs::statvfs(existing) {
         Ok(stat) => stat,
-        Err(error) => return Finding::wrong(DISK, format!("{}: {error}", existing.display()), ""),
+        Err(error) => return Finding::failed(DISK, format!("{}: {error}", existing.display()), ""),
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let shown = format!("{} MiB free in {}", free >> 20, existing.display());
     if stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        return Finding::wrong(
+        return Finding::failed(
             DISK,
             format!("{} is read-only", existing.display()),
             "mount it writable",
         );
     }
     if free < FULL_BYTES {
-        return Finding::wrong(DISK, shown, "make room: writes are refused on a full disk");
+        return Finding::failed(DISK, shown, "make room: writes are refused on a full disk");
     }
     // Some file systems have no inodes to count.
     if stat.f_files > 0 && stat.f_favail < FEW_INODES {
         let what = format!("{} free inodes in {}", stat.f_favail, existing.display());
-        return Finding::wrong(DISK, what, "remove small files");
+        return Finding::failed(DISK, what, "remove small files");
     }
     if free < TIGHT_BYTES {
-        return Finding::doubtful(DISK, shown, "make room: at least 1 GiB");
+        return Finding::warning(DISK, shown, "make room: at least 1 GiB");
     }
-    Finding::fine(DISK, shown)
+    Finding::ok(DISK, shown)
 }
 
 /// The clock: certificates, tokens and leases depend on it.
@@ -60,7 +60,7 @@ pub fn clock(directory: &Path, now: SystemTime) -> Finding {
     const CLOCK: &str = "clock";
     const ADVICE: &str = "set the clock, and run a time service (systemd-timesyncd, chrony)";
     if now < SystemTime::UNIX_EPOCH + RELEASED {
-        return Finding::wrong(CLOCK, "the clock is before the release of this version", ADVICE);
+        return Finding::failed(CLOCK, "the clock is before the release of this version", ADVICE);
     }
     let written =
         |name: &str| fs::metadata(directory.join(name)).and_then(|found| found.modified());
@@ -73,12 +73,12 @@ pub fn clock(directory: &Path, now: SystemTime) -> Finding {
         && ahead > SLACK
     {
         let what = format!("files are {} s in the future: the clock was set back", ahead.as_secs());
-        return Finding::doubtful(CLOCK, what, ADVICE);
+        return Finding::warning(CLOCK, what, ADVICE);
     }
     let known = ["/run/systemd/timesync/synchronized", "/run/chrony", "/run/ntpd.pid"];
     match known.iter().find(|path| Path::new(path).exists()) {
-        Some(path) => Finding::fine(CLOCK, format!("a time service runs ({path})")),
-        None => Finding::doubtful(CLOCK, "no time service is known to run here", ADVICE),
+        Some(path) => Finding::ok(CLOCK, format!("a time service runs ({path})")),
+        None => Finding::warning(CLOCK, "no time service is known to run here", ADVICE),
     }
 }
 
@@ -87,9 +87,9 @@ pub fn port(address: SocketAddr) -> Finding {
     const PORT: &str = "port";
     let what = |text: &str| format!("{address} {text}");
     match TcpListener::bind(address) {
-        Ok(_) => Finding::fine(PORT, what("is free")),
+        Ok(_) => Finding::ok(PORT, what("is free")),
         Err(error) => match error.kind() {
-            ErrorKind::AddrInUse => Finding::wrong(
+            ErrorKind::AddrInUse => Finding::failed(
                 PORT,
                 what("is in use by another process"),
                 format!(
@@ -97,17 +97,17 @@ pub fn port(address: SocketAddr) -> Finding {
                     address.port()
                 ),
             ),
-            ErrorKind::AddrNotAvailable => Finding::wrong(
+            ErrorKind::AddrNotAvailable => Finding::failed(
                 PORT,
                 what("is not an address of this machine"),
                 "choose another with --bind-address",
             ),
-            ErrorKind::PermissionDenied => Finding::wrong(
+            ErrorKind::PermissionDenied => Finding::failed(
                 PORT,
                 what("needs a privilege"),
                 "choose a port above 1023 with --secure-port",
             ),
-            _ => Finding::wrong(PORT, what(&error.to_string()), ""),
+            _ => Finding::failed(PORT, what(&error.to_string()), ""),
         },
     }
 }
@@ -118,14 +118,14 @@ pub fn descriptors() -> Finding {
     match getrlimit(Resource::Nofile).maximum {
         Some(limit) if limit < DESCRIPTORS => {
             let what = format!("{limit} file descriptors");
-            Finding::doubtful(
+            Finding::warning(
                 LIMITS,
                 what,
                 "raise `ulimit -Hn`, or LimitNOFILE in the unit, to 65536",
             )
         }
-        Some(limit) => Finding::fine(LIMITS, format!("{limit} file descriptors")),
-        None => Finding::fine(LIMITS, "file descriptors without a limit"),
+        Some(limit) => Finding::ok(LIMITS, format!("{limit} file descriptors")),
+        None => Finding::ok(LIMITS, "file descriptors without a limit"),
     }
 }
 
@@ -138,12 +138,12 @@ mod tests {
     fn a_port_in_use_and_a_foreign_address_are_found() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let found = port(taken.local_addr().unwrap());
-        assert_eq!(found.outcome, CheckOutcome::Wrong);
+        assert_eq!(found.outcome, CheckOutcome::Failed);
         assert!(found.what.ends_with("is in use by another process"), "{found:?}");
         assert!(
             port("192.0.2.1:6443".parse().unwrap()).what.contains("not an address of this machine")
         );
-        assert_eq!(port("127.0.0.1:0".parse().unwrap()).outcome, CheckOutcome::Fine);
+        assert_eq!(port("127.0.0.1:0".parse().unwrap()).outcome, CheckOutcome::Ok);
     }
 
     #[test]
@@ -151,10 +151,10 @@ mod tests {
         let made = tempfile::tempdir().unwrap();
         fs::write(made.path().join("version"), "1").unwrap();
         let now = SystemTime::now();
-        assert_ne!(clock(made.path(), now).outcome, CheckOutcome::Wrong);
+        assert_ne!(clock(made.path(), now).outcome, CheckOutcome::Failed);
         let back = clock(made.path(), now - Duration::from_secs(3600));
         assert!(back.what.contains("the clock was set back"), "{back:?}");
-        assert_eq!(clock(made.path(), SystemTime::UNIX_EPOCH).outcome, CheckOutcome::Wrong);
+        assert_eq!(clock(made.path(), SystemTime::UNIX_EPOCH).outcome, CheckOutcome::Failed);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn journal(directory: &Path) -> Finding {
     let Ok(entries) = fs::read_dir(&store) else {
         return if directory.join("store.made").exists() {
             let what = format!("{shown} is missing, but there was state in it");
-            Finding::wrong(STORE, what, "restore a backup: see docs/backup.md")
+            Finding::failed(STORE, what, "restore a backup: see docs/backup.md")
         } else {
             Finding::skipped(STORE, "the directory contains no state")
         };
@@ -28,13 +28,13 @@ pub fn journal(directory: &Path) -> Finding {
     for entry in entries.filter_map(Result::ok) {
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let what = format!("{} is not a file", entry.path().display());
-            return Finding::wrong(STORE, what, "remove it: a journal is a directory of files");
+            return Finding::failed(STORE, what, "remove it: a journal is a directory of files");
         }
     }
     let io: Arc<dyn Io> = Arc::new(SystemDisk);
     match JournalFiles::of_directory(&io, &store).and_then(|files| files.check()) {
-        Ok(revision) => Finding::fine(STORE, format!("whole up to revision {revision}")),
-        Err(error) => Finding::wrong(
+        Ok(revision) => Finding::ok(STORE, format!("whole up to revision {revision}")),
+        Err(error) => Finding::failed(
             STORE,
             with_causes(&error),
             "keep a copy of the directory, and restore a backup: see docs/backup.md",
@@ -71,17 +71,17 @@ mod tests {
         let directory = made.path();
         assert_eq!(journal(directory).outcome, CheckOutcome::Skipped);
         fs::write(directory.join("store.made"), "").unwrap();
-        assert_eq!(journal(directory).outcome, CheckOutcome::Wrong);
+        assert_eq!(journal(directory).outcome, CheckOutcome::Failed);
         let config = Config::embedded(directory.join("store"));
         let store = Store::open_with(config, Environment::default()).unwrap();
-        assert_eq!(journal(directory).outcome, CheckOutcome::Fine, "{:?}", journal(directory));
+        assert_eq!(journal(directory).outcome, CheckOutcome::Ok, "{:?}", journal(directory));
         store.close().await;
         for entry in fs::read_dir(directory.join("store")).unwrap() {
             let path = entry.unwrap().path();
             let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 0x55).collect();
             fs::write(&path, bytes).unwrap();
         }
-        assert_eq!(journal(directory).outcome, CheckOutcome::Wrong, "{:?}", journal(directory));
+        assert_eq!(journal(directory).outcome, CheckOutcome::Failed, "{:?}", journal(directory));
         fs::create_dir(directory.join("store/folder")).unwrap();
         assert!(journal(directory).what.ends_with("folder is not a file"));
     }

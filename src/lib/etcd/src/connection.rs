@@ -44,7 +44,7 @@ pub struct EtcdConfig {
     /// Prefix of all keys, `/registry` by default.
     pub prefix: String,
     /// Resources with another path in etcd than in the store: both paths, as `/<resource>/`.
-    pub places: &'static [(&'static str, &'static str)],
+    pub renamed: &'static [(&'static str, &'static str)],
     /// For `https` URLs.
     pub tls: EtcdTls,
     /// Time between compactions; zero: none from here.
@@ -162,7 +162,7 @@ impl EtcdConnection {
     }
 
     /// The state to remember for the next start.
-    pub(crate) fn seen(&self) -> Remembered {
+    pub(crate) fn to_remember(&self) -> Remembered {
         let revision = self.seen.load(Ordering::Acquire);
         Remembered { cluster: self.cluster.load(Ordering::Acquire), revision }
     }

@@ -46,7 +46,7 @@ impl Etcd {
         let remembered = config.remembered.clone();
         if let Some(path) = remembered.clone() {
             let shared = Arc::clone(&shared);
-            let seen = move || shared.connection.seen();
+            let seen = move || shared.connection.to_remember();
             tasks.push(tokio::spawn(remembered::run(path, seen)));
         }
         Ok(Self { shared, tasks, remembered })
@@ -58,7 +58,7 @@ impl Drop for Etcd {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(path) = &self.remembered {
             // If this fails, the value written by the task a second ago suffices.
-            let seen = self.shared.connection.seen();
+            let seen = self.shared.connection.to_remember();
             let _ = (seen != Remembered::default()).then(|| seen.write(path));
         }
     }

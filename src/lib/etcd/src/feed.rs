@@ -26,7 +26,7 @@ const MAX_REQUESTS: usize = 8;
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Interval of liveness checks of the stream, and timeout of their replies.
-const LOOK: Duration = Duration::from_millis(250);
+const PROGRESS_CHECK: Duration = Duration::from_millis(250);
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// Max compactions that may interrupt reading the state; after that it is read in one request.
 const MAX_COMPACTED: u32 = 3;
@@ -201,9 +201,9 @@ impl EtcdFeed {
             self.connect(after).await?;
             return Ok(None);
         };
-        let message = match tokio::time::timeout(LOOK, stream.responses.message()).await {
+        let message = match tokio::time::timeout(PROGRESS_CHECK, stream.responses.message()).await {
             Ok(message) => message,
-            Err(_) => return self.look().map(|()| None),
+            Err(_) => return self.check_progress().map(|()| None),
         };
         *self.shared.asked.lock() = None;
         match message {
@@ -214,7 +214,7 @@ impl EtcdFeed {
     }
 
     /// Switches from a member that hangs or lags. Reads the state if nothing else helps.
-    fn look(&self) -> Result<(), Broken> {
+    fn check_progress(&self) -> Result<(), Broken> {
         if let Some(why) = self.shared.connection.refused() {
             return Err(Broken::Failed(why.to_owned()));
         }

@@ -25,7 +25,7 @@ const PAGE: i64 = 500;
 pub struct EtcdKeys {
     connection: EtcdConnection,
     prefix: String,
-    places: &'static [(&'static str, &'static str)],
+    renamed: &'static [(&'static str, &'static str)],
     leases: Leases,
 }
 
@@ -80,7 +80,7 @@ impl EtcdKeys {
         Ok(Self {
             connection: EtcdConnection::new(config)?,
             prefix: config.prefix.clone(),
-            places: config.places,
+            renamed: config.renamed,
             leases: Leases::default(),
         })
     }
@@ -96,7 +96,7 @@ impl EtcdKeys {
 
     fn key(&self, key: &str) -> Bytes {
         let rest = key.strip_prefix(STORE_PREFIX).unwrap_or(key);
-        in_etcd(&self.prefix, self.places, rest).into()
+        in_etcd(&self.prefix, self.renamed, rest).into()
     }
 
     fn marker(&self) -> Bytes {
@@ -135,7 +135,7 @@ impl EtcdKeys {
         if rest.is_some_and(|rest| rest.starts_with(OWN)) {
             return None;
         }
-        let key = rest.and_then(|rest| in_store(self.places, rest));
+        let key = rest.and_then(|rest| in_store(self.renamed, rest));
         let revision = u64::try_from(kv.mod_revision).unwrap_or(0);
         Some(EtcdValue { key, value: kv.value, revision, lease: kv.lease })
     }

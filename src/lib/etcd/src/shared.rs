@@ -27,7 +27,7 @@ const MARKER: &str = "/ferrokube/barrier";
 pub(crate) struct EtcdShared {
     pub(crate) connection: EtcdConnection,
     prefix: String,
-    places: &'static [(&'static str, &'static str)],
+    renamed: &'static [(&'static str, &'static str)],
     pub(crate) leases: Leases,
     pub(crate) fence: Fence,
     /// Requests of the feed's stream.
@@ -46,7 +46,7 @@ impl EtcdShared {
         Ok(Self {
             connection: EtcdConnection::new(config)?,
             prefix: config.prefix.clone(),
-            places: config.places,
+            renamed: config.renamed,
             leases: Leases::default(),
             fence: Fence::default(),
             requests: Mutex::default(),
@@ -60,13 +60,13 @@ impl EtcdShared {
     /// A key of the store in etcd.
     pub(crate) fn key(&self, key: &Key) -> Bytes {
         let rest = key.as_str().strip_prefix(STORE_PREFIX).unwrap_or(key.as_str());
-        Bytes::from(in_etcd(&self.prefix, self.places, rest))
+        Bytes::from(in_etcd(&self.prefix, self.renamed, rest))
     }
 
     /// The store's key for one of etcd; `None` if there is none.
     pub(crate) fn store_key(&self, key: &[u8]) -> Option<Box<str>> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(self.prefix.as_str())?;
-        in_store(self.places, rest)
+        in_store(self.renamed, rest)
     }
 
     /// Start and end of the store's keys.
@@ -140,16 +140,16 @@ impl EtcdShared {
 }
 
 /// `rest` is the store's key without its prefix.
-pub(crate) fn in_etcd(prefix: &str, places: &[(&str, &str)], rest: &str) -> String {
-    let moved = places.iter().find_map(|(store, etcd)| {
+pub(crate) fn in_etcd(prefix: &str, renamed: &[(&str, &str)], rest: &str) -> String {
+    let moved = renamed.iter().find_map(|(store, etcd)| {
         rest.strip_prefix(store).map(|name| format!("{prefix}{etcd}{name}"))
     });
     moved.unwrap_or_else(|| format!("{prefix}{rest}"))
 }
 
 /// The inverse. `None` for a key below the prefix that is not one of this store.
-pub(crate) fn in_store(places: &[(&str, &str)], rest: &str) -> Option<Box<str>> {
-    for (store, etcd) in places {
+pub(crate) fn in_store(renamed: &[(&str, &str)], rest: &str) -> Option<Box<str>> {
+    for (store, etcd) in renamed {
         if let Some(name) = rest.strip_prefix(etcd) {
             return Some(format!("{STORE_PREFIX}{store}{name}").into());
         }
@@ -183,17 +183,17 @@ mod tests {
 
     #[test]
     fn keys_are_at_their_places_both_ways() {
-        let places = [("/crds/", "/ext.io/crds/")];
+        let renamed = [("/crds/", "/ext.io/crds/")];
         for (store, etcd) in [
             ("/crds/a", "/p/ext.io/crds/a"),
             ("/maps/ns/a", "/p/maps/ns/a"),
             ("/crdsx/a", "/p/crdsx/a"),
         ] {
-            assert_eq!(in_etcd("/p", &places, store), etcd);
-            let back = in_store(&places, etcd.strip_prefix("/p").unwrap());
+            assert_eq!(in_etcd("/p", &renamed, store), etcd);
+            let back = in_store(&renamed, etcd.strip_prefix("/p").unwrap());
             assert_eq!(back.as_deref(), Some(format!("/registry{store}").as_str()));
         }
-        assert_eq!(in_store(&places, "/crds/a"), None, "not this store's");
-        assert_eq!(in_store(&places, "x"), None);
+        assert_eq!(in_store(&renamed, "/crds/a"), None, "not this store's");
+        assert_eq!(in_store(&renamed, "x"), None);
     }
 }

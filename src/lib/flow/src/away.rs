@@ -101,7 +101,7 @@ impl Away {
     /// Returns the request's own grants, also after a failed call.
     fn hand_back(&mut self) {
         let Some((_, loan)) = self.held.take() else { return };
-        let mut own = loan.keep();
+        let mut own = loan.into_grant();
         own.shrink(self.carried);
         with_grants(|grants| grants.away.push(own));
     }

@@ -71,7 +71,7 @@ struct ShareState {
     lines: [BTreeSet<(usize, u64, u64)>; 2],
     waiters: usize,
     /// Loans revoked but not returned yet.
-    called_back: usize,
+    revoked: usize,
     tickets: u64,
 }
 
@@ -82,14 +82,14 @@ struct CallerEntry {
     /// By ticket, oldest first.
     loans: BTreeMap<u64, LoanRecord>,
     /// Revoked but not returned yet.
-    called_back: usize,
+    revoked: usize,
 }
 
 #[derive(Debug)]
 struct LoanRecord {
     amount: usize,
     /// `None` once revoked.
-    call_back: Option<oneshot::Sender<()>>,
+    revoke: Option<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ struct Waiter {
     amount: usize,
     caller: BudgetCaller,
     /// Revokes loans; those of the same caller only if they are younger than this ticket.
-    calls_back: Option<u64>,
+    revokes_after: Option<u64>,
     granted: oneshot::Sender<()>,
 }
 
@@ -115,8 +115,8 @@ pub struct BudgetGrant {
 pub struct Loan {
     grant: BudgetGrant,
     ticket: u64,
-    call: oneshot::Receiver<()>,
-    is_called_back: bool,
+    revocation: oneshot::Receiver<()>,
+    is_revoked: bool,
 }
 
 /// A place in the queue. Dropping it leaves the queue, or returns a grant received meanwhile.
@@ -189,10 +189,10 @@ impl Share {
         amount: usize,
         max_wait: Duration,
     ) -> Option<Loan> {
-        self.take_back(caller, amount, u64::MAX, max_wait).await.map(BudgetGrant::into_loan)
+        self.take_revoking(caller, amount, u64::MAX, max_wait).await.map(BudgetGrant::into_loan)
     }
 
-    async fn take_back(
+    async fn take_revoking(
         &self,
         caller: BudgetCaller,
         amount: usize,
@@ -223,10 +223,10 @@ impl Share {
         &self,
         caller: BudgetCaller,
         amount: usize,
-        calls_back: Option<u64>,
+        revokes_after: Option<u64>,
         max_wait: Duration,
     ) -> Option<BudgetGrant> {
-        let mut waiting = self.queue_up(caller, amount.min(self.0.limit), calls_back)?;
+        let mut waiting = self.queue_up(caller, amount.min(self.0.limit), revokes_after)?;
         let granted = waiting.granted.take()?;
         // A grant that races with the timeout is returned by dropping `waiting`.
         tokio::time::timeout(max_wait, granted).await.ok()?.ok()?;
@@ -255,7 +255,7 @@ impl Share {
         &self,
         caller: BudgetCaller,
         amount: usize,
-        calls_back: Option<u64>,
+        revokes_after: Option<u64>,
     ) -> Option<QueuedWaiter> {
         let core = &self.0;
         let mut state = core.lock();
@@ -270,7 +270,7 @@ impl Share {
         state.waiters += 1;
         let ticket = state.tickets;
         state.change(caller.id, |entry| {
-            entry.queue_up(Waiter { ticket, amount, caller, calls_back, granted })
+            entry.queue_up(Waiter { ticket, amount, caller, revokes_after, granted })
         });
         // Room may have become free since `try_take`.
         state.serve(core.limit);
@@ -289,7 +289,7 @@ impl ShareCore {
         self.state.lock()
     }
 
-    fn give_back(&self, caller: BudgetCaller, amount: usize) {
+    fn release(&self, caller: BudgetCaller, amount: usize) {
         let mut state = self.lock();
         state.remove(caller, amount);
         state.serve(self.limit);
@@ -343,16 +343,16 @@ impl ShareState {
     /// Revokes loans until `amount` fits: those of the largest holder, as long as that is more than
     /// this caller would hold; else its own loans younger than `ticket`, so that its oldest one can
     /// finish.
-    fn call_back(&mut self, limit: usize, caller: BudgetCaller, amount: usize, ticket: u64) {
+    fn revoke_loans(&mut self, limit: usize, caller: BudgetCaller, amount: usize, ticket: u64) {
         let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let wanted = if held == 0 { amount } else { held + 2 * amount };
-        while limit.saturating_sub(self.used) + self.called_back < wanted {
+        while limit.saturating_sub(self.used) + self.revoked < wanted {
             let largest = self
                 .callers
                 .iter()
                 .filter(|(id, entry)| **id != caller.id && entry.oldest_loan().is_some());
             let largest = largest
-                .map(|(id, entry)| (entry.held - entry.called_back, *id))
+                .map(|(id, entry)| (entry.held - entry.revoked, *id))
                 .max()
                 .filter(|(others, _)| *others > held + amount);
             let (id, ticket) = match largest {
@@ -364,9 +364,9 @@ impl ShareState {
             };
             let Some((entry, ticket)) = self.callers.get_mut(&id).zip(ticket) else { return };
             let Some(loan) = entry.loans.get_mut(&ticket) else { return };
-            let (amount, sender) = (loan.amount, loan.call_back.take());
-            entry.called_back += amount;
-            self.called_back += amount;
+            let (amount, sender) = (loan.amount, loan.revoke.take());
+            entry.revoked += amount;
+            self.revoked += amount;
             // A dropped receiver returns its loan as well.
             sender.map(|sender| sender.send(()));
         }
@@ -415,10 +415,10 @@ impl ShareState {
             let Some(first) = self.callers.get(&id).and_then(|entry| entry.queue.front()) else {
                 return;
             };
-            let (caller, amount, calls_back) = (first.caller, first.amount, first.calls_back);
+            let (caller, amount, revokes_after) = (first.caller, first.amount, first.revokes_after);
             if !self.fits(limit, caller, amount) {
-                if let Some(ticket) = calls_back {
-                    self.call_back(limit, caller, amount, ticket);
+                if let Some(ticket) = revokes_after {
+                    self.revoke_loans(limit, caller, amount, ticket);
                 }
                 return;
             }
@@ -441,18 +441,18 @@ impl CallerEntry {
     /// Loans that grow go first, the oldest one at the front: only younger ones are revoked for it,
     /// so that behind the youngest all would wait.
     fn queue_up(&mut self, waiter: Waiter) {
-        let loan = |waiter: &Waiter| waiter.calls_back.unwrap_or(u64::MAX);
+        let loan = |waiter: &Waiter| waiter.revokes_after.unwrap_or(u64::MAX);
         let at = self.queue.iter().position(|other| loan(other) > loan(&waiter));
         self.queue.insert(at.unwrap_or(self.queue.len()), waiter);
     }
 
     fn oldest_loan(&self) -> Option<u64> {
-        self.loans.iter().find(|(_, loan)| loan.call_back.is_some()).map(|(ticket, _)| *ticket)
+        self.loans.iter().find(|(_, loan)| loan.revoke.is_some()).map(|(ticket, _)| *ticket)
     }
 
     fn youngest_loan(&self, than: u64) -> Option<u64> {
         let (ticket, loan) = self.loans.last_key_value()?;
-        (loan.call_back.is_some() && *ticket > than).then_some(*ticket)
+        (loan.revoke.is_some() && *ticket > than).then_some(*ticket)
     }
 }
 
@@ -496,14 +496,14 @@ impl BudgetGrant {
 
 impl Loan {
     fn new(grant: BudgetGrant) -> Self {
-        let (sender, call) = oneshot::channel();
+        let (sender, revocation) = oneshot::channel();
         let mut state = grant.core.lock();
         state.tickets += 1;
         let ticket = state.tickets;
-        let loan = LoanRecord { amount: grant.amount, call_back: Some(sender) };
+        let loan = LoanRecord { amount: grant.amount, revoke: Some(sender) };
         state.change(grant.caller.id, |entry| entry.loans.insert(ticket, loan));
         drop(state);
-        Self { grant, ticket, call, is_called_back: false }
+        Self { grant, ticket, revocation, is_revoked: false }
     }
 
     /// The amount held.
@@ -513,10 +513,10 @@ impl Loan {
 
     /// Waits until it is revoked. Cancel safe.
     pub async fn revoked(&mut self) {
-        if !self.is_called_back {
+        if !self.is_revoked {
             // The sender is only dropped after sending.
-            let _ = (&mut self.call).await;
-            self.is_called_back = true;
+            let _ = (&mut self.revocation).await;
+            self.is_revoked = true;
         }
     }
 
@@ -530,7 +530,7 @@ impl Loan {
         let taken = tokio::select! {
             biased;
             () = self.revoked() => None,
-            taken = share.take_back(caller, more, ticket, max_wait) => taken,
+            taken = share.take_revoking(caller, more, ticket, max_wait) => taken,
         };
         let mut taken = taken.ok_or(Full)?;
         self.grant.amount += std::mem::take(&mut taken.amount);
@@ -539,7 +539,7 @@ impl Loan {
     }
 
     /// Keeps the amount for good.
-    pub fn keep(mut self) -> BudgetGrant {
+    pub fn into_grant(mut self) -> BudgetGrant {
         self.end();
         BudgetGrant {
             core: Arc::clone(&self.grant.core),
@@ -554,9 +554,9 @@ impl Loan {
         if let Some(entry) = state.callers.get_mut(&self.grant.caller.id)
             && let Some(loan) = entry.loans.get_mut(&self.ticket)
         {
-            if loan.call_back.is_none() {
-                entry.called_back = entry.called_back + amount - loan.amount;
-                state.called_back = state.called_back + amount - loan.amount;
+            if loan.revoke.is_none() {
+                entry.revoked = entry.revoked + amount - loan.amount;
+                state.revoked = state.revoked + amount - loan.amount;
             }
             loan.amount = amount;
         }
@@ -588,7 +588,7 @@ impl BudgetGrant {
         let rest = self.amount.saturating_sub(to);
         if rest > 0 {
             self.amount -= rest;
-            self.core.give_back(self.caller, rest);
+            self.core.release(self.caller, rest);
         }
     }
 }
@@ -600,7 +600,7 @@ pub struct Full;
 impl Drop for BudgetGrant {
     fn drop(&mut self) {
         if self.amount > 0 {
-            self.core.give_back(self.caller, self.amount);
+            self.core.release(self.caller, self.amount);
         }
     }
 }

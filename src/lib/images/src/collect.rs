@@ -56,7 +56,7 @@ impl ImageCollector {
     ///
     /// # Errors
     /// The runtime's.
-    pub async fn look(&mut self, in_use: &BTreeSet<String>) -> Result<Vec<UnusedImage>, CriError> {
+    pub async fn scan(&mut self, in_use: &BTreeSet<String>) -> Result<Vec<UnusedImage>, CriError> {
         let now = Instant::now();
         let all = self.images.runtime().list_images(ListImagesRequest::default()).await?.images;
         let ids: BTreeSet<&str> = all.iter().map(|image| &*image.id).collect();
@@ -81,7 +81,7 @@ impl ImageCollector {
     /// # Errors
     /// The runtime's.
     pub async fn remove_old(&mut self, in_use: &BTreeSet<String>) -> Result<(), CriError> {
-        let unused = self.look(in_use).await?;
+        let unused = self.scan(in_use).await?;
         let Some(longest) = self.policy.longest_unused else { return Ok(()) };
         for image in unused {
             if image.used.unwrap_or(image.first).elapsed() > longest {
@@ -97,7 +97,7 @@ impl ImageCollector {
     /// The runtime's, from the list. Failures to remove an image are only logged.
     pub async fn free(&mut self, in_use: &BTreeSet<String>, bytes: u64) -> Result<u64, CriError> {
         let mut freed: u64 = 0;
-        for image in self.look(in_use).await? {
+        for image in self.scan(in_use).await? {
             if freed >= bytes {
                 break;
             }

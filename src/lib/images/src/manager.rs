@@ -204,7 +204,7 @@ impl ImageManager {
         if request.policy == PullPolicy::Always {
             return true;
         }
-        match self.look(&image, request).await {
+        match self.image_ref(&image, request).await {
             Ok(Some(image_ref)) => !self.flights.permits(&image, &image_ref, &[]),
             _ => request.policy == PullPolicy::IfNotPresent,
         }
@@ -265,7 +265,7 @@ impl ImageManager {
         image: &str,
         request: &PullRequest,
     ) -> Result<Option<String>, PullError> {
-        self.look(image, request).await.map_err(|error| {
+        self.image_ref(image, request).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {error}");
             self.warn(request, "InspectFailed", message.clone());
             PullError { reason: "ImageInspectError", message }
@@ -273,7 +273,11 @@ impl ImageManager {
     }
 
     /// The runtime's reference; `None` if it does not have the image.
-    async fn look(&self, image: &str, request: &PullRequest) -> Result<Option<String>, CriError> {
+    async fn image_ref(
+        &self,
+        image: &str,
+        request: &PullRequest,
+    ) -> Result<Option<String>, CriError> {
         let spec = ImageSpec {
             image: image.to_owned(),
             annotations: request.annotations.clone(),

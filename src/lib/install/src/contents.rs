@@ -68,13 +68,13 @@ pub const ALL: &[Content] = &[
 ];
 
 /// Whether systemd looks below a prefix by itself; others are self-contained.
-pub fn is_of_the_system(prefix: &Path) -> bool {
+pub fn is_system_wide(prefix: &Path) -> bool {
     prefix == Path::new(WRITTEN_PREFIX) || prefix == Path::new("/usr")
 }
 
 /// Directory of the settings: the machine's, or the prefix's own.
 pub fn settings(prefix: &Path) -> PathBuf {
-    if is_of_the_system(prefix) {
+    if is_system_wide(prefix) {
         WRITTEN_SETTINGS.into()
     } else {
         prefix.join(WRITTEN_SETTINGS.trim_start_matches('/'))

@@ -36,7 +36,7 @@ pub struct CertificateFacts {
 
 /// Stage of a certificate's validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum Validity {
     /// Valid for long enough.
     Valid,
     /// Renewal should have happened, or is due by hand.
@@ -96,14 +96,14 @@ impl CertificateFacts {
     }
 
     /// The current stage of its validity.
-    pub fn standing(&self, now: SystemTime) -> Standing {
+    pub fn validity(&self, now: SystemTime) -> Validity {
         if now < self.not_before {
-            return Standing::NotYetValid;
+            return Validity::NotYetValid;
         }
-        let Ok(left) = self.not_after.duration_since(now) else { return Standing::Expired };
+        let Ok(left) = self.not_after.duration_since(now) else { return Validity::Expired };
         let lifetime = self.not_after.duration_since(self.not_before).unwrap_or_default();
         let soon = if self.is_ca { SOON_CA } else { SOON };
-        if left < soon.min(lifetime / 5) { Standing::ExpiresSoon } else { Standing::Valid }
+        if left < soon.min(lifetime / 5) { Validity::ExpiresSoon } else { Validity::Valid }
     }
 
     /// Whole days until the end; negative after it.
@@ -116,7 +116,7 @@ impl CertificateFacts {
     }
 }
 
-impl std::fmt::Display for Standing {
+impl std::fmt::Display for Validity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Valid => "valid",
@@ -173,18 +173,18 @@ mod tests {
         assert_eq!(facts[0].names, names);
         assert_eq!((&*facts[0].subject, facts[0].is_ca), ("CN=kube-apiserver", false));
         assert_eq!((&*facts[1].subject, facts[1].is_ca), ("CN=ferrokube-ca", true));
-        assert_eq!((facts[0].days_left(now), facts[0].standing(now)), (364, Standing::Valid));
+        assert_eq!((facts[0].days_left(now), facts[0].validity(now)), (364, Validity::Valid));
         let at = |days: u64| now + Duration::from_secs(days * DAY);
-        assert_eq!(facts[0].standing(at(340)), Standing::ExpiresSoon);
-        assert_eq!(facts[1].standing(at(3580)), Standing::ExpiresSoon);
-        assert_eq!(facts[0].standing(at(366)), Standing::Expired);
+        assert_eq!(facts[0].validity(at(340)), Validity::ExpiresSoon);
+        assert_eq!(facts[1].validity(at(3580)), Validity::ExpiresSoon);
+        assert_eq!(facts[0].validity(at(366)), Validity::Expired);
         assert_eq!(facts[0].days_left(at(366)), -2);
-        assert_eq!(facts[0].standing(now - Duration::from_secs(DAY)), Standing::NotYetValid);
+        assert_eq!(facts[0].validity(now - Duration::from_secs(DAY)), Validity::NotYetValid);
         // A short-lived one is renewed long before a month is left.
         let admin = pki.client(&ADMIN, ADMIN_LIFETIME).unwrap();
         let admin = CertificateFacts::read_all(admin.chain_pem.as_bytes()).unwrap();
-        assert_eq!(admin[0].standing(now + ADMIN_LIFETIME * 2 / 3), Standing::Valid);
-        assert_eq!(admin[0].standing(now + ADMIN_LIFETIME * 9 / 10), Standing::ExpiresSoon);
+        assert_eq!(admin[0].validity(now + ADMIN_LIFETIME * 2 / 3), Validity::Valid);
+        assert_eq!(admin[0].validity(now + ADMIN_LIFETIME * 9 / 10), Validity::ExpiresSoon);
     }
 
     #[test]

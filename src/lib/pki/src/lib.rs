@@ -14,7 +14,7 @@ pub mod request;
 pub mod upkeep;
 
 pub use authority::*;
-pub use certificate::{CertificateFacts, Standing};
+pub use certificate::{CertificateFacts, Validity};
 pub use error::PkiError;
 pub use renewal::{Renewal, renew};
 pub use request::{

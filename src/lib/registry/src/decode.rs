@@ -20,8 +20,8 @@ pub(crate) struct ObjectDecoder {
     pub(crate) gvk: GroupVersionKind,
     pub(crate) schema: Arc<Schema>,
     pub(crate) dialect: Dialect,
-    /// [`Policy::misfit`](ferrokube_resource::Policy::misfit) of the kind.
-    pub(crate) misfit: Option<fn(&Document) -> Option<String>>,
+    /// [`Policy::conversion_error`](ferrokube_resource::Policy::conversion_error) of the kind.
+    pub(crate) conversion_error: Option<fn(&Document) -> Option<String>>,
 }
 
 /// Why an object cannot be decoded.
@@ -106,7 +106,7 @@ impl ObjectDecoder {
             gvk: definition.gvk(served.version),
             schema: served.version().schema.clone(),
             dialect: definition.dialect,
-            misfit: definition.policy.misfit,
+            conversion_error: definition.policy.conversion_error,
         }
     }
 
@@ -123,7 +123,7 @@ impl ObjectDecoder {
             gvk: subresource.kind.clone(),
             schema: computed.schema().unwrap_or_else(anything),
             dialect: Dialect::Native,
-            misfit: None,
+            conversion_error: None,
         }
     }
 
@@ -138,7 +138,7 @@ impl ObjectDecoder {
         let error = match error {
             // The first error in the order of the body.
             ObjectError::Types(why) if self.dialect.is_typed() => ObjectError::Types(
-                validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why),
+                validate::first_mismatch(&self.schema, body.ordered()).unwrap_or(why),
             ),
             other => other,
         };
@@ -214,7 +214,7 @@ impl ObjectDecoder {
 
     fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, ObjectError> {
         let mut object = self.check_types(object)?;
-        self.misfit(&object).map_err(ObjectError::Types)?;
+        self.conversion_error(&object).map_err(ObjectError::Types)?;
         let unknown = validate::prune(&self.schema, &mut object);
         let schema = self.dialect.is_typed().then_some(&*self.schema);
         strictness.enforce(&unknown, schema)?;
@@ -236,7 +236,7 @@ impl ObjectDecoder {
         object.set(&["apiVersion"], self.gvk.api_version());
         // kube-apiserver says nothing of the patch that it merged in typed form.
         let failed = |why| ObjectError::Refused(Failure::bare(500, why));
-        self.misfit(&object).map_err(failed)?;
+        self.conversion_error(&object).map_err(failed)?;
         let unknown = validate::prune(&self.schema, &mut object);
         strictness.enforce(&unknown, None)?;
         Ok(object)
@@ -259,8 +259,8 @@ impl ObjectDecoder {
         self.check_metadata(object)
     }
 
-    fn misfit(&self, object: &Document) -> Result<(), String> {
-        self.misfit.and_then(|misfit| misfit(object)).map_or(Ok(()), Err)
+    fn conversion_error(&self, object: &Document) -> Result<(), String> {
+        self.conversion_error.and_then(|check| check(object)).map_or(Ok(()), Err)
     }
 
     fn is_own(&self, object: &Document) -> bool {
@@ -309,7 +309,7 @@ impl ObjectDecoder {
             return self.check_metadata(object);
         }
         validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
-        self.misfit(&object).map_err(|why| {
+        self.conversion_error(&object).map_err(|why| {
             let (version, kind) = (self.gvk.api_version(), &self.gvk.kind);
             let whole = format!("failed to convert to unversioned (/; {version}, Kind={kind})");
             ObjectError::Refused(Failure::bare(500, format!("{whole}: {why}")))

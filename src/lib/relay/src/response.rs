@@ -94,14 +94,14 @@ impl Relay {
             }
             DelegationError::Unavailable
         };
-        let called_back = async {
+        let revoked = async {
             match loan {
                 Some(loan) => loan.revoked().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = called_back => DelegationError::Full,
+            () = revoked => DelegationError::Full,
             why = over => why,
         }
     }

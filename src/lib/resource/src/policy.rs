@@ -100,7 +100,7 @@ pub struct Policy {
     pub internal_annotations: &'static [&'static str],
     /// Why kube-apiserver's conversion to its internal version fails, for texts that the internal
     /// version holds as another type.
-    pub misfit: Option<fn(&Document) -> Option<String>>,
+    pub conversion_error: Option<fn(&Document) -> Option<String>>,
     /// The message about a field that lists cannot select by, of a kind that words it differently.
     pub unknown_field: Option<fn(&str) -> String>,
 }
@@ -136,7 +136,7 @@ impl Policy {
         invalid_group: None,
         missing_resource: None,
         internal_annotations: &[],
-        misfit: None,
+        conversion_error: None,
         unknown_field: None,
     };
 }

@@ -19,7 +19,7 @@ pub use checks::{Checks, Pattern};
 pub use convert::convert;
 pub use defaults::default;
 pub use formats::{fits as fits_format, is_known as is_known_text_format};
-pub use ordered::{MAX_ORDERED, first_misfit, last_spelling, mistyped, strict_findings};
+pub use ordered::{MAX_ORDERED, first_mismatch, last_spelling, mistyped, strict_findings};
 pub(crate) use prune::prune_value;
 pub use prune::{prune, prune_unknown};
 pub use types::{check_embedded, check_types};

@@ -415,7 +415,7 @@ fn features(
         unserved,
         dynamic: builder.dynamic_features.clone(),
         functions: builder.feature_functions.clone(),
-        seams: builder.feature_seams.clone(),
+        failpoints: builder.feature_failpoints.clone(),
         ..FeatureSettings::default()
     }
 }

@@ -21,7 +21,7 @@ use ferrokube_auth::{Authenticator, Authorizer};
 use ferrokube_controlplane::aggregator::{ServiceAddress, ServiceRouting};
 use ferrokube_controlplane::connect::ConnectResource;
 use ferrokube_controlplane::{
-    ApiServer, BootstrapStep, FeatureFunction, Limits, Observer, Route, SeamObserver,
+    ApiServer, BootstrapStep, FailpointObserver, FeatureFunction, Limits, Observer, Route,
 };
 use ferrokube_features::Gates;
 use ferrokube_pki::Pki;
@@ -101,7 +101,7 @@ pub struct ControlPlaneBuilder {
     pub(crate) feature_evaluation: Duration,
     pub(crate) dynamic_features: BTreeSet<String>,
     pub(crate) feature_functions: BTreeMap<&'static str, FeatureFunction>,
-    pub(crate) feature_seams: SeamObserver,
+    pub(crate) feature_failpoints: FailpointObserver,
     pub(crate) limits: Limits,
     pub(crate) audit: AuditChoice,
     pub(crate) directory: Directory,
@@ -429,8 +429,8 @@ impl ControlPlaneBuilder {
 
     /// Observes the steps of turning features off: for tests, which end the program between two.
     #[must_use]
-    pub fn feature_seams(mut self, observer: SeamObserver) -> Self {
-        self.feature_seams = observer;
+    pub fn feature_failpoints(mut self, observer: FailpointObserver) -> Self {
+        self.feature_failpoints = observer;
         self
     }
 
@@ -582,7 +582,7 @@ impl ControlPlane {
             feature_evaluation: Duration::from_secs(60),
             dynamic_features: BTreeSet::new(),
             feature_functions: BTreeMap::new(),
-            feature_seams: SeamObserver::default(),
+            feature_failpoints: FailpointObserver::default(),
             limits: Limits::default(),
             audit: AuditChoice::Default,
             directory: Directory::None,

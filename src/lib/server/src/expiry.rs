@@ -3,7 +3,7 @@
 
 use crate::config::{AggregationConfig, ListenerConfig};
 use crate::data_dir::DataDir;
-use ferrokube_pki::{Ca, CertificateFacts, Standing, files};
+use ferrokube_pki::{Ca, CertificateFacts, Validity, files};
 use ferrokube_serve::Shutdown;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -52,15 +52,15 @@ impl ExpiryWatch {
 
     /// Checks at once and hourly until shutdown.
     pub(crate) async fn watch(self, shutdown: Shutdown) {
-        let mut logged = vec![(Standing::Valid, 0); self.files.len()];
+        let mut logged = vec![(Validity::Valid, 0); self.files.len()];
         loop {
             let now = SystemTime::now();
             for (path, (before, checks)) in self.files.iter().zip(&mut logged) {
-                let standing = self.check(path, now);
-                *checks = if standing == *before { *checks + 1 } else { 0 };
-                *before = standing;
+                let validity = self.check(path, now);
+                *checks = if validity == *before { *checks + 1 } else { 0 };
+                *before = validity;
                 if *checks % QUIET_CHECKS == 0 {
-                    warn(path, standing);
+                    warn(path, validity);
                 }
             }
             tokio::select! {
@@ -70,26 +70,26 @@ impl ExpiryWatch {
         }
     }
 
-    /// The worst standing of a file's certificates; sets the metric. Unreadable files are reported
+    /// The worst validity of a file's certificates; sets the metric. Unreadable files are reported
     /// by their users.
-    fn check(&self, path: &Path, now: SystemTime) -> Standing {
+    fn check(&self, path: &Path, now: SystemTime) -> Validity {
         let pem = files::read_regular(path).ok().flatten().unwrap_or_default();
-        let Ok(all) = CertificateFacts::read_all(&pem) else { return Standing::Valid };
+        let Ok(all) = CertificateFacts::read_all(&pem) else { return Validity::Valid };
         let first = all.iter().map(|facts| facts.not_after).min().unwrap_or(now);
         let seconds = first.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let labels = [("file", path.display().to_string())];
         self.ends.get_or_create(&labels).set(i64::try_from(seconds).unwrap_or(i64::MAX));
-        all.iter().map(|facts| facts.standing(now)).max().unwrap_or(Standing::Valid)
+        all.iter().map(|facts| facts.validity(now)).max().unwrap_or(Validity::Valid)
     }
 }
 
-fn warn(path: &Path, standing: Standing) {
+fn warn(path: &Path, validity: Validity) {
     let file = path.display();
-    match standing {
-        Standing::Valid => {}
-        Standing::ExpiresSoon => tracing::warn!(%file, "a certificate expires soon"),
-        Standing::NotYetValid => tracing::warn!(%file, "a certificate is not yet valid"),
-        Standing::Expired => tracing::error!(%file, "a certificate has expired"),
+    match validity {
+        Validity::Valid => {}
+        Validity::ExpiresSoon => tracing::warn!(%file, "a certificate expires soon"),
+        Validity::NotYetValid => tracing::warn!(%file, "a certificate is not yet valid"),
+        Validity::Expired => tracing::error!(%file, "a certificate has expired"),
     }
 }
 
@@ -115,10 +115,10 @@ mod tests {
         let watch = ExpiryWatch::new(&directory, &listener, &AggregationConfig::default());
         assert_eq!(watch.files.len(), 5);
         let now = SystemTime::now();
-        assert_eq!(watch.check(&chain, now), Standing::Valid);
-        assert_eq!(watch.check(&chain, now + Duration::from_secs(900)), Standing::ExpiresSoon);
-        assert_eq!(watch.check(&chain, now + Duration::from_secs(1100)), Standing::Expired);
-        assert_eq!(watch.check(&broken, now), Standing::Valid);
+        assert_eq!(watch.check(&chain, now), Validity::Valid);
+        assert_eq!(watch.check(&chain, now + Duration::from_secs(900)), Validity::ExpiresSoon);
+        assert_eq!(watch.check(&chain, now + Duration::from_secs(1100)), Validity::Expired);
+        assert_eq!(watch.check(&broken, now), Validity::Valid);
         let mut registry = Registry::default();
         watch.register(&mut registry);
         let mut text = String::new();

@@ -7,7 +7,7 @@ use ferrokube_fuzz::{Verdict, run};
 
 const LINES: &[&str] = &[
     concat!(
-        "2026-11-21T03:00:00.5Z ERROR seam{otel.name=\"a } b\" trace_id=0af7651916cd43dd8448eb211c80319c",
+        "2026-11-21T03:00:00.5Z ERROR request{otel.name=\"a } b\" trace_id=0af7651916cd43dd8448eb211c80319c",
         "}: x::y: mount failed pod=\"a\\\"b\" took_us=5 span_id=b7ad6b7169203331",
     ),
     "E1121 03:00:00.500000 12 file.rs:7] \"mount failed\" pod=\"a\" trace_id=\"0af7651916cd43dd8448eb211c80319c\"",

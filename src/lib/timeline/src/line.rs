@@ -254,7 +254,7 @@ fn plain(text: &str) -> Option<LogLine> {
     Some(line)
 }
 
-/// Stock `tracing` puts spans first: `seam{a=1 trace_id=...}: other{...}: target: message`.
+/// Stock `tracing` puts spans first: `request{a=1 trace_id=...}: other{...}: target: message`.
 fn without_spans<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     let mut rest = text.trim_start();
     while let Some((name, after)) = rest.split_once('{') {
@@ -385,7 +385,7 @@ mod tests {
                 "2026-11-21T03:00:00.5Z ERROR x: mount failed pod=a trace_id={TRACE_ID} span_id=b7ad6b7169203331"
             ),
             format!(
-                r#"2026-11-21T03:00:00.5Z ERROR seam{{otel.name="a }} b" trace_id={TRACE_ID} span_id=b7ad6b7169203331}}: fleet: mount failed pod="a""#
+                r#"2026-11-21T03:00:00.5Z ERROR request{{otel.name="a }} b" trace_id={TRACE_ID} span_id=b7ad6b7169203331}}: fleet: mount failed pod="a""#
             ),
             format!(
                 r#"{{"timestamp":"2026-11-21T03:00:00.5Z","level":"ERROR","fields":{{"message":"mount failed","pod":"a"}},"target":"fleet","span":{{"trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331","name":"seam"}},"spans":[{{}}]}}"#

@@ -60,7 +60,7 @@ pub trait Tap: fmt::Debug + Send + Sync {
 
 /// The filter of a tap. Excludes access lines: requests reach it another way.
 const TAPPED: &str =
-    "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::filters::info=off";
+    "off,ferrokube=debug,ferrokube::request=off,ferrokube_controlplane::filters::info=off";
 
 impl Default for LogConfig {
     fn default() -> Self {
@@ -173,7 +173,7 @@ fn filter(text: &str) -> Result<EnvFilter, LogError> {
     // A level enables lines, not request spans. kube logs every failed request as an error, also at
     // shutdown; its callers log failures that matter.
     let directives = if is_level {
-        format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off")
+        format!("warn,kube_client=off,ferrokube={text},ferrokube::request=off")
     } else {
         text.to_owned()
     };

@@ -51,11 +51,11 @@ pub struct SpanInfo<'a> {
 }
 
 /// The `tracing` span of a request, admission call or reconcile, with the ids as fields. Disabled
-/// unless the target `ferrokube::seam` is enabled.
+/// unless the target `ferrokube::request` is enabled.
 pub fn request_span(context: &TraceContext, info: &SpanInfo<'_>) -> tracing::Span {
     tracing::trace_span!(
-        target: "ferrokube::seam",
-        "seam",
+        target: "ferrokube::request",
+        "request",
         otel.name = info.name,
         k8s.resource = info.resource,
         k8s.namespace = info.namespace,

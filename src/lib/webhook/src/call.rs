@@ -37,8 +37,8 @@ pub struct Webhook {
     address: WebhookAddress,
     client: OnceLock<Result<Client, CallFault>>,
     calls: Semaphore,
-    /// Calls that are running or waiting.
-    places: Semaphore,
+    /// Permits of the calls that are running or waiting.
+    admitted: Semaphore,
 }
 
 /// A call to make: what is sent, and how long it may take.
@@ -84,7 +84,7 @@ impl Webhook {
             address,
             client: OnceLock::new(),
             calls: Semaphore::new(limits.calls),
-            places: Semaphore::new(limits.calls + limits.waiting),
+            admitted: Semaphore::new(limits.calls + limits.waiting),
         }
     }
 
@@ -93,10 +93,10 @@ impl Webhook {
         &self.address
     }
 
-    /// A place among the running and waiting calls, for the duration of a call; `None` if there are
+    /// Admits a call, which is running or waiting until the permit is dropped; `None` if there are
     /// too many.
-    pub fn place(&self) -> Option<SemaphorePermit<'_>> {
-        self.places.try_acquire().ok()
+    pub fn try_admit(&self) -> Option<SemaphorePermit<'_>> {
+        self.admitted.try_acquire().ok()
     }
 
     /// Withdraws the permits of this many concurrent calls, as running calls do.

@@ -173,9 +173,9 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
                 _ => MetadataRules::Changes,
             },
             metadata_last: metadata_rules == MetadataRules::Nothing,
-            misfit: match resource {
-                "daemonsets.apps" => Some(templated::misfit_of_daemon_set),
-                "deployments.apps" => Some(templated::misfit_of_deployment),
+            conversion_error: match resource {
+                "daemonsets.apps" => Some(templated::conversion_error_of_daemon_set),
+                "deployments.apps" => Some(templated::conversion_error_of_deployment),
                 _ => None,
             },
             internal_annotations: match resource {

@@ -227,13 +227,14 @@ fn a_missing_component_is_named_in_the_singular() {
 
 #[test]
 fn annotations_that_are_numbers_are_read() {
-    let misfit = |name: &str, key: &str, text: &str| {
+    let conversion_error = |name: &str, key: &str, text: &str| {
         let object = Document::from_value(json!({"metadata": {"annotations": {key: text}}}));
-        let misfit = definition(name).policy.misfit.expect("it has one");
-        misfit(&object.expect("an object"))
+        let conversion_error = definition(name).policy.conversion_error.expect("it has one");
+        conversion_error(&object.expect("an object"))
     };
-    let generation =
-        |text: &str| misfit("daemonsets.apps", "deprecated.daemonset.template.generation", text);
+    let generation = |text: &str| {
+        conversion_error("daemonsets.apps", "deprecated.daemonset.template.generation", text)
+    };
     assert_eq!(generation("7"), None);
     let why = r#"strconv.ParseInt: parsing "x": invalid syntax"#;
     assert_eq!(generation("x").as_deref(), Some(why));
@@ -242,8 +243,9 @@ fn annotations_that_are_numbers_are_read() {
         Some(r#"strconv.ParseInt: parsing "99999999999999999999": value out of range"#)
     );
     assert!(generation("").is_some());
-    let revision =
-        |text: &str| misfit("deployments.apps", "deprecated.deployment.rollback.to", text);
+    let revision = |text: &str| {
+        conversion_error("deployments.apps", "deprecated.deployment.rollback.to", text)
+    };
     assert_eq!(revision(""), None);
     let whole =
         format!("failed to parse annotation[deprecated.deployment.rollback.to]=x as int64: {why}");

@@ -99,7 +99,7 @@ pub(super) async fn attempt(
     let review = PendingReview::new(write, objects, &uid, version);
     let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
-    let Some(_place) = hook.webhook.place() else { return Err(busy()) };
+    let Some(_permit) = hook.webhook.try_admit() else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
         AwayError::TooLarge => ReviewFault::Failed(ferrokube_flow::too_large()),

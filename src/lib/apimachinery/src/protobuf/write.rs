@@ -65,15 +65,15 @@ fn field(
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
+    let mismatch = || ProtobufError::DoesNotFit(field.name.to_string());
     match field.shape {
         Cardinality::One | Cardinality::Inline => one(form, field, field.number, value, out),
         Cardinality::List => {
-            let items = value.as_array().ok_or_else(misfit)?;
+            let items = value.as_array().ok_or_else(mismatch)?;
             items.iter().try_for_each(|item| one(form, field, field.number, item, out))
         }
         Cardinality::Map => {
-            let entries = value.as_object().ok_or_else(misfit)?;
+            let entries = value.as_object().ok_or_else(mismatch)?;
             entries.iter().try_for_each(|(key, value)| {
                 wire::put_nested(out, field.number, |out| {
                     wire::put_bytes(out, 1, key.as_bytes());
@@ -92,33 +92,34 @@ fn one(
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
+    let mismatch = || ProtobufError::DoesNotFit(field.name.to_string());
     match (field.kind, value) {
         (FieldType::Absent, _) => {}
         (FieldType::Bool, Value::Bool(value)) => wire::put_number(out, number, u64::from(*value)),
         (FieldType::Int32 | FieldType::Int64, Value::Number(_)) => {
-            wire::put_number(out, number, integer(value).ok_or_else(misfit)? as u64)
+            wire::put_number(out, number, integer(value).ok_or_else(mismatch)? as u64)
         }
         (FieldType::Double, Value::Number(value)) => {
-            wire::put_double(out, number, value.as_f64().ok_or_else(misfit)?)
+            wire::put_double(out, number, value.as_f64().ok_or_else(mismatch)?)
         }
         (FieldType::String, Value::String(text)) => wire::put_bytes(out, number, text.as_bytes()),
         // Null in a map or list is the zero value, as in Go.
         (FieldType::String | FieldType::Bytes, Value::Null) => wire::put_bytes(out, number, b""),
         (FieldType::Bytes, Value::String(text)) => {
-            wire::put_bytes(out, number, &bytes(text).ok_or_else(misfit)?)
+            wire::put_bytes(out, number, &bytes(text).ok_or_else(mismatch)?)
         }
         (FieldType::Message(index), value) => {
             let message = form.messages.message(index);
             if message.special != Special::None {
-                return special(form, message, number, value, out).unwrap_or_else(|| Err(misfit()));
+                return special(form, message, number, value, out)
+                    .unwrap_or_else(|| Err(mismatch()));
             }
             let empty = Map::new();
             let fields =
-                if value.is_null() { &empty } else { value.as_object().ok_or_else(misfit)? };
+                if value.is_null() { &empty } else { value.as_object().ok_or_else(mismatch)? };
             wire::put_nested(out, number, |out| object(form, index, fields, out))?;
         }
-        _ => return Err(misfit()),
+        _ => return Err(mismatch()),
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use ferrokube_backup::{
-    BackupError, BackupPlace, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress,
+    BackupError, BackupLocation, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress,
     RestoreTarget, take, verify,
 };
 use ferrokube_storage::journal::io::{Io, SystemDisk};
@@ -46,11 +46,11 @@ fn target(data: &Path) -> RestoreTarget {
 
 fn restore(
     io: &Arc<dyn Io>,
-    place: &BackupPlace,
+    location: &BackupLocation,
     target: &RestoreTarget,
     progress: &Progress,
 ) -> Result<PointInfo, BackupError> {
-    CheckedBackup::open(io, place, progress)?.restore(target, progress)
+    CheckedBackup::open(io, location, progress)?.restore(target, progress)
 }
 
 fn state(store: &Store) -> BTreeMap<String, String> {
@@ -68,7 +68,7 @@ fn number(store: &Store, writer: usize) -> u64 {
 async fn fault_01_a_backup_of_a_busy_store_has_all_that_was_acknowledged_before() {
     let folder = tempfile::tempdir().unwrap();
     let (data, io): (_, Arc<dyn Io>) = (folder.path().join("data"), Arc::new(SystemDisk));
-    let place = BackupPlace::Directory(folder.path().join("backup"));
+    let location = BackupLocation::Directory(folder.path().join("backup"));
     let store = open(&io, &data).unwrap();
     let acknowledged: Arc<[AtomicU64; 3]> = Arc::default();
     let is_over = Arc::new(AtomicU64::new(0));
@@ -95,15 +95,15 @@ async fn fault_01_a_backup_of_a_busy_store_has_all_that_was_acknowledged_before(
         let before: Vec<u64> =
             acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
         let revision = store.revision();
-        let (used, from, to) = (Arc::clone(&io), source(&data), place.clone());
+        let (used, from, to) = (Arc::clone(&io), source(&data), location.clone());
         let taken = tokio::task::spawn_blocking(move || {
             take(&used, &from, &to, 2, &Progress::none()).unwrap()
         });
         let taken = taken.await.unwrap();
         assert!(taken.revision >= revision.0, "{} {revision}", taken.revision);
-        assert_eq!(verify(&io, &place, &Progress::none()).unwrap().revision, taken.revision);
+        assert_eq!(verify(&io, &location, &Progress::none()).unwrap().revision, taken.revision);
         let restored = folder.path().join(format!("restored{round}"));
-        restore(&io, &place, &target(&restored), &Progress::none()).unwrap();
+        restore(&io, &location, &target(&restored), &Progress::none()).unwrap();
         assert_eq!(std::fs::read(restored.join("pki/ca.key")).unwrap(), b"secret");
         let other = open(&io, &restored).unwrap();
         for (writer, least) in before.iter().enumerate() {
@@ -128,7 +128,7 @@ async fn fault_01_a_backup_of_a_busy_store_has_all_that_was_acknowledged_before(
 async fn a_second_backup_costs_what_changed() {
     let folder = tempfile::tempdir().unwrap();
     let (data, io): (_, Arc<dyn Io>) = (folder.path().join("data"), Arc::new(SystemDisk));
-    let place = BackupPlace::Directory(folder.path().join("backup"));
+    let location = BackupLocation::Directory(folder.path().join("backup"));
     let store = Store::open(Config::embedded(data.join("store"))).unwrap();
     let filler = "x".repeat(100 << 10);
     for number in 0..40 {
@@ -136,17 +136,17 @@ async fn a_second_backup_costs_what_changed() {
             .await
             .unwrap();
     }
-    let all = take(&io, &source(&data), &place, 3, &Progress::none()).unwrap();
+    let all = take(&io, &source(&data), &location, 3, &Progress::none()).unwrap();
     assert!(all.written > 4_000_000, "{all:?}");
     commit(&store, write(&key("configmaps", "ns", "small"), "1")).await.unwrap();
     // The last block of the log.
-    let more = take(&io, &source(&data), &place, 3, &Progress::none()).unwrap();
+    let more = take(&io, &source(&data), &location, 3, &Progress::none()).unwrap();
     assert!((1..=1 << 20).contains(&more.written), "{more:?}");
-    let none = take(&io, &source(&data), &place, 3, &Progress::none()).unwrap();
+    let none = take(&io, &source(&data), &location, 3, &Progress::none()).unwrap();
     assert_eq!(none.written, 0);
     store.close().await;
     // Without a server, and into a file.
-    let file = BackupPlace::File(folder.path().join("one.backup"));
+    let file = BackupLocation::File(folder.path().join("one.backup"));
     let closed = take(&io, &source(&data), &file, 1, &Progress::none()).unwrap();
     assert_eq!(closed.revision, none.revision);
     let restored = folder.path().join("restored");
@@ -161,28 +161,28 @@ async fn existing_files_are_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (data, io): (_, Arc<dyn Io>) = (folder.path().join("data"), Arc::new(SystemDisk));
     let path = folder.path().join("backup");
-    let place = BackupPlace::Directory(path.clone());
-    let taken = |source: &BackupSource, place: &BackupPlace| {
-        take(&io, source, place, 1, &Progress::none()).map(|info| info.revision)
+    let location = BackupLocation::Directory(path.clone());
+    let taken = |source: &BackupSource, location: &BackupLocation| {
+        take(&io, source, location, 1, &Progress::none()).map(|info| info.revision)
     };
-    assert!(matches!(taken(&source(&data), &place), Err(BackupError::Journal(_))), "no journal");
-    assert!(matches!(verify(&io, &place, &Progress::none()), Err(BackupError::NoPoint(_))));
+    assert!(matches!(taken(&source(&data), &location), Err(BackupError::Journal(_))), "no journal");
+    assert!(matches!(verify(&io, &location, &Progress::none()), Err(BackupError::NoPoint(_))));
     let store = open(&io, &data).unwrap();
     commit(&store, write(&key("configmaps", "ns", "a"), "1")).await.unwrap();
-    taken(&source(&data), &place).unwrap();
+    taken(&source(&data), &location).unwrap();
     let other = folder.path().join("photos");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("cat.jpg"), "meow").unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let photos = BackupPlace::Directory(other.clone());
+    let photos = BackupLocation::Directory(other.clone());
     assert!(matches!(taken(&source(&data), &photos), Err(BackupError::NotBackup(_))));
     assert!(matches!(verify(&io, &photos, &Progress::none()), Err(BackupError::NotBackup(_))));
-    let photo = BackupPlace::File(other.join("cat.jpg"));
+    let photo = BackupLocation::File(other.join("cat.jpg"));
     assert!(matches!(verify(&io, &photo, &Progress::none()), Err(BackupError::NotBackup(_))));
     assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
     // Restored over a journal, and over another key.
-    let restored = |data: &Path| restore(&io, &place, &target(data), &Progress::none());
+    let restored = |data: &Path| restore(&io, &location, &target(data), &Progress::none());
     let occupied = restored(&data);
     assert!(
         matches!(occupied, Err(BackupError::Journal(OpenError::Locked(_)))),
@@ -215,27 +215,27 @@ async fn a_backup_names_every_key_that_it_takes_and_replaces_only_backups() {
         source
     };
     let places = [
-        BackupPlace::Directory(folder.path().join("backups")),
-        BackupPlace::File(folder.path().join("one.backup")),
+        BackupLocation::Directory(folder.path().join("backups")),
+        BackupLocation::File(folder.path().join("one.backup")),
     ];
-    for place in &places {
-        let taken = |source: &BackupSource| take(&io, source, place, 1, &Progress::none());
+    for location in &places {
+        let taken = |source: &BackupSource| take(&io, source, location, 1, &Progress::none());
         // What is taken can be restored, whatever its name.
         taken(&of("pki/ca.crt~ of (old) \u{e9}", b"old")).unwrap();
-        verify(&io, place, &Progress::none()).unwrap();
+        verify(&io, location, &Progress::none()).unwrap();
         // What cannot be named, or is no key, is refused before anything is written.
         let refused = taken(&of("pki/a\nblock x", b""));
         assert!(matches!(refused, Err(BackupError::KeyName(_))), "{refused:?}");
         let refused = taken(&of("pki/core", &vec![0; 17 << 20]));
         assert!(matches!(refused, Err(BackupError::ManyKeys(_))), "{refused:?}");
         let restored = folder.path().join("restored");
-        restore(&io, place, &target(&restored), &Progress::none()).unwrap();
+        restore(&io, location, &target(&restored), &Progress::none()).unwrap();
         assert_eq!(std::fs::read(restored.join("pki/ca.crt~ of (old) \u{e9}")).unwrap(), b"old");
         std::fs::remove_dir_all(restored).unwrap();
     }
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "mine").unwrap();
-    let refused = take(&io, &source(&data), &BackupPlace::of(&notes), 1, &Progress::none());
+    let refused = take(&io, &source(&data), &BackupLocation::of(&notes), 1, &Progress::none());
     assert!(matches!(refused, Err(BackupError::NotBackup(_))), "{refused:?}");
     assert_eq!(std::fs::read(&notes).unwrap(), b"mine");
     // One that failed leaves nothing.
@@ -285,7 +285,7 @@ fn a_forged_backup_is_refused_before_it_costs_anything() {
         forged(&path, files);
         let to = folder.path().join("to");
         let refused =
-            restore(&io, &BackupPlace::File(path.clone()), &target(&to), &Progress::none());
+            restore(&io, &BackupLocation::File(path.clone()), &target(&to), &Progress::none());
         assert!(
             matches!(refused, Err(BackupError::Damaged { .. } | BackupError::Journal(_))),
             "{refused:?}"
@@ -308,8 +308,8 @@ async fn prepared() -> (SimDisk, u64) {
         };
         commit(&store, Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).await.unwrap();
     }
-    let place = backup_place();
-    let first = take(&io, &source(Path::new(DATA)), &place, 1, &Progress::none()).unwrap();
+    let location = backup_location();
+    let first = take(&io, &source(Path::new(DATA)), &location, 1, &Progress::none()).unwrap();
     for number in 0..10 {
         commit(&store, delete(&key("configmaps", "ns", &format!("n{number}")))).await.unwrap();
     }
@@ -319,8 +319,8 @@ async fn prepared() -> (SimDisk, u64) {
 
 const DATA: &str = "/sim/data";
 
-fn backup_place() -> BackupPlace {
-    BackupPlace::Directory(PathBuf::from("/sim/backup"))
+fn backup_location() -> BackupLocation {
+    BackupLocation::Directory(PathBuf::from("/sim/backup"))
 }
 
 /// Runs with a power cut at each call in turn, until it gets through; then `check` looks at what
@@ -353,12 +353,13 @@ fn cut_everywhere(
 #[tokio::test]
 async fn fault_03_a_power_cut_at_any_call_leaves_a_whole_backup() {
     let (disk, first) = prepared().await;
-    let place = backup_place();
-    let run = |io: &Arc<dyn Io>| take(io, &source(Path::new(DATA)), &place, 1, &Progress::none());
+    let location = backup_location();
+    let run =
+        |io: &Arc<dyn Io>| take(io, &source(Path::new(DATA)), &location, 1, &Progress::none());
     let latest = run(&(Arc::new(SimDisk::with_files(&disk.files())) as Arc<dyn Io>)).unwrap();
     assert!(latest.revision > first);
     cut_everywhere(&disk, run, |io, done| {
-        let left = verify(io, &place, &Progress::none()).unwrap();
+        let left = verify(io, &location, &Progress::none()).unwrap();
         let least = done.map_or(first, |done| done.revision);
         assert!(left.revision == latest.revision || left.revision == least, "{left:?}");
         // The next one gets through, and leaves no rubbish.
@@ -373,8 +374,8 @@ async fn fault_03_a_power_cut_at_any_call_leaves_a_whole_backup() {
 #[tokio::test]
 async fn fault_03_a_power_cut_while_restoring_leaves_nothing_that_opens_as_something_else() {
     let (disk, first) = prepared().await;
-    let (place, to) = (backup_place(), Path::new("/sim/restored"));
-    let run = |io: &Arc<dyn Io>| restore(io, &place, &target(to), &Progress::none());
+    let (location, to) = (backup_location(), Path::new("/sim/restored"));
+    let run = |io: &Arc<dyn Io>| restore(io, &location, &target(to), &Progress::none());
     cut_everywhere(&disk, run, |io, done| {
         let must_exist = Config { must_exist: true, ..Config::embedded("/sim/restored/store") };
         let opened = Store::open_with(must_exist.clone(), environment(Arc::clone(io)));
@@ -413,30 +414,30 @@ async fn fault_03_a_power_cut_while_restoring_leaves_nothing_that_opens_as_somet
 async fn fault_08_a_flipped_bit_of_a_backup_is_found() {
     let (disk, _) = prepared().await;
     let io: Arc<dyn Io> = Arc::new(disk.clone());
-    let archive = BackupPlace::File(PathBuf::from("/sim/one.backup"));
+    let archive = BackupLocation::File(PathBuf::from("/sim/one.backup"));
     take(&io, &source(Path::new(DATA)), &archive, 1, &Progress::none()).unwrap();
     for (path, bytes) in disk.files() {
-        let place = match path.strip_prefix("/sim/backup") {
-            Ok(_) => backup_place(),
+        let location = match path.strip_prefix("/sim/backup") {
+            Ok(_) => backup_location(),
             Err(_) if path == Path::new("/sim/one.backup") => archive.clone(),
             Err(_) => continue,
         };
         for at in (0..bytes.len()).step_by(1 + bytes.len() / 40) {
             let rot = disk.rot(&path, at);
-            let outcome = verify(&io, &place, &Progress::none());
+            let outcome = verify(&io, &location, &Progress::none());
             assert!(outcome.is_err(), "{}: byte {at}: {outcome:?}", path.display());
             let to = PathBuf::from(format!("/sim/rotten{at}"));
-            restore(&io, &place, &target(&to), &Progress::none()).unwrap_err();
+            restore(&io, &location, &target(&to), &Progress::none()).unwrap_err();
             assert!(io.list(&to).unwrap_or_default().is_empty());
             disk.heal(&rot);
         }
-        verify(&io, &place, &Progress::none()).unwrap();
+        verify(&io, &location, &Progress::none()).unwrap();
     }
     // A block that rotted is written again by the next backup.
     let (path, _) =
         disk.files().into_iter().find(|(path, _)| path.starts_with("/sim/backup/blocks")).unwrap();
-    take(&io, &source(Path::new(DATA)), &backup_place(), 1, &Progress::none()).unwrap();
+    take(&io, &source(Path::new(DATA)), &backup_location(), 1, &Progress::none()).unwrap();
     let _ = disk.files().contains_key(&path).then(|| disk.rot(&path, 3));
-    take(&io, &source(Path::new(DATA)), &backup_place(), 1, &Progress::none()).unwrap();
-    verify(&io, &backup_place(), &Progress::none()).unwrap();
+    take(&io, &source(Path::new(DATA)), &backup_location(), 1, &Progress::none()).unwrap();
+    verify(&io, &backup_location(), &Progress::none()).unwrap();
 }

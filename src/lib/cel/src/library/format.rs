@@ -137,12 +137,12 @@ fn precision(text: &str) -> Result<(Option<usize>, &str), String> {
 }
 
 /// Checks a format string against the types of its arguments: the position of the argument in
-/// error, if it is one, and the message. `misfit` returns the part of an argument that has none of
-/// the given types.
+/// error, if it is one, and the message. `mismatch` returns the part of an argument that has none
+/// of the given types.
 pub(crate) fn fault(
     format: &str,
     count: usize,
-    mut misfit: impl FnMut(usize, &[&str]) -> Option<(usize, String)>,
+    mut mismatch: impl FnMut(usize, &[&str]) -> Option<(usize, String)>,
 ) -> Option<(Option<usize>, String)> {
     let mut used = 0;
     for part in FormatItems::new(format, count) {
@@ -151,7 +151,7 @@ pub(crate) fn fault(
             Ok(FormatItem::Plain(_)) => {}
             Ok(FormatItem::Verb(letter, _)) => {
                 let (_, why, types) = verb(letter);
-                if let Some((at, given)) = misfit(used, types) {
+                if let Some((at, given)) = mismatch(used, types) {
                     return Some((Some(at), unwritten(why, &given)));
                 }
                 used += 1;
@@ -220,11 +220,11 @@ fn one(
         ('X', Value::Int(_) | Value::Uint(_) | Value::String(_) | Value::Bytes(_)) => {
             one(meter, 'x', precision, value).map(|text| text.to_ascii_uppercase())
         }
-        _ => Err(misfit(letter, value)),
+        _ => Err(mismatch(letter, value)),
     }
 }
 
-fn misfit(letter: char, value: &Value<'_>) -> Failure {
+fn mismatch(letter: char, value: &Value<'_>) -> Failure {
     Failure::Failed(unwritten(verb(letter).1, value.type_name()))
 }
 
@@ -235,9 +235,9 @@ fn float(letter: char, value: &Value<'_>) -> Result<f64, Failure> {
             "NaN" => Ok(f64::NAN),
             "Infinity" => Ok(f64::INFINITY),
             "-Infinity" => Ok(f64::NEG_INFINITY),
-            _ => Err(misfit(letter, value)),
+            _ => Err(mismatch(letter, value)),
         },
-        _ => Err(misfit(letter, value)),
+        _ => Err(mismatch(letter, value)),
     }
 }
 
@@ -313,8 +313,8 @@ fn shown(meter: &mut Meter, value: &Value<'_>, depth: usize) -> Result<String, F
                 entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", entries.join(", "))
         }
-        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Misfit(_) => {
-            return Err(misfit('s', value));
+        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Mistyped(_) => {
+            return Err(mismatch('s', value));
         }
         other => text(other)?,
     })
@@ -328,7 +328,7 @@ fn inner(meter: &mut Meter, value: &Value<'_>, depth: usize) -> Result<String, F
         Value::Double(number) => format!("{number:.PRECISION$}"),
         Value::Timestamp(_) => format!("timestamp({})", quote(&shown(meter, value, depth)?)),
         Value::Duration(_) => format!("duration({})", quote(&shown(meter, value, depth)?)),
-        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Misfit(_) => {
+        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Mistyped(_) => {
             let why = format!("no formatting function for {}", value.type_name());
             return Err(Failure::Failed(format!("error during formatting: {why}")));
         }

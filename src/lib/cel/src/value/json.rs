@@ -108,19 +108,19 @@ pub(crate) fn view<'a>(value: &'a Json, shape: JsonShape<'a>) -> Value<'a> {
             match number.as_i64() {
                 Some(whole) => Value::Int(whole),
                 None if kind == Kind::Any => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
-                None => misfit(kind, value),
+                None => mistyped(kind, value),
             }
         }
         (Json::String(text), Kind::Any | Kind::String | Kind::IntOrString) => string(text, shape),
         (Json::Array(items), Kind::Any | Kind::Array) => list(items, shape),
         (Json::Object(map), Kind::Any) => Value::Map(Map::Json { map, shape: JsonShape::Free }),
         (Json::Object(map), Kind::Object) => Value::Map(Map::Json { map, shape }),
-        _ => misfit(kind, value),
+        _ => mistyped(kind, value),
     }
 }
 
 #[cold]
-fn misfit<'a>(kind: Kind, value: &Json) -> Value<'a> {
+fn mistyped<'a>(kind: Kind, value: &Json) -> Value<'a> {
     let wanted = match kind {
         Kind::IntOrString => "XIntOrString value to be either a string or integer",
         Kind::Object => "a map for the provided schema with type=object",
@@ -134,7 +134,7 @@ fn misfit<'a>(kind: Kind, value: &Json) -> Value<'a> {
         Kind::IntOrString | Kind::Object | Kind::Array => String::new(),
         _ => format!(", got {}", go::type_of(value)),
     };
-    Value::Misfit(format!("invalid data, expected {wanted}{given}").into())
+    Value::Mistyped(format!("invalid data, expected {wanted}{given}").into())
 }
 
 fn list<'a>(items: &'a [Json], shape: JsonShape<'a>) -> Value<'a> {

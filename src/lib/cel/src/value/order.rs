@@ -63,7 +63,7 @@ pub(crate) fn equal(
 ) -> Result<bool, Failure> {
     meter.spend(traversal(one.size().min(other.size())))?;
     Ok(match (one, other) {
-        (Value::Misfit(why), _) | (_, Value::Misfit(why)) => {
+        (Value::Mistyped(why), _) | (_, Value::Mistyped(why)) => {
             return Err(Failure::Failed(why.to_string()));
         }
         (Value::Null, Value::Null) => true,

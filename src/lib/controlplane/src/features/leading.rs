@@ -1,7 +1,7 @@
 //! The leader's steps for one feature: records of the state machine are stored, tasks run.
 
 use super::record::{self, FeatureFacts, FeatureStatus, ObjectCensus, UsesBlock};
-use super::settings::{FeatureFunction, FeatureSeam};
+use super::settings::{FeatureFailpoint, FeatureFunction};
 use super::stats::transition_time;
 use super::sweep::{RemainingObjects, Sweep, SweepProgress, count, verify};
 use super::{FeatureFlow, RETRY, components};
@@ -126,10 +126,10 @@ impl FeatureFlow {
         }
         let Some(next) = status.applied(document) else { return Ok(wake) };
         let blocked = status.blocked.take();
-        let seams = FeatureSeam::around(&record, &status.record);
+        let failpoints = FeatureFailpoint::around(&record, &status.record);
         let reached = |at: usize| {
-            if let Some(seams) = seams {
-                self.seam(&facts.name, seams[at]);
+            if let Some(failpoints) = failpoints {
+                self.failpoint(&facts.name, failpoints[at]);
             }
         };
         reached(0);
@@ -148,8 +148,8 @@ impl FeatureFlow {
         block_in_place(|| components::with_value(&self.registry, &value, since))
     }
 
-    fn seam(&self, feature: &str, seam: FeatureSeam) {
-        self.settings.seams.at(feature, seam);
+    fn failpoint(&self, feature: &str, failpoint: FeatureFailpoint) {
+        self.settings.failpoints.at(feature, failpoint);
     }
 
     /// Metrics and events of a step that is stored.
@@ -245,7 +245,7 @@ impl FeatureFlow {
             }
             return Some(Instant::now() + PROGRESS);
         }
-        self.seam(&facts.name, FeatureSeam::TaskBegins);
+        self.failpoint(&facts.name, FeatureFailpoint::TaskBegins);
         let Some(known) = facts.tasks.iter().find(|known| known.to_string() == task) else {
             let version = self.gates.version();
             status.blocked = Some(format!("task {task:?} is unknown to version {version}"));
@@ -272,7 +272,7 @@ impl FeatureFlow {
             task: *known,
             unserved: self.settings.unserved.clone(),
             progress: Arc::default(),
-            seams: self.settings.seams.clone(),
+            failpoints: self.settings.failpoints.clone(),
         };
         let progress = Arc::clone(&sweep.progress);
         self.spawn(&facts.name, key, progress, async move { sweep.run().await });
@@ -325,23 +325,23 @@ impl FeatureFlow {
             Ok(TaskEnd { feature, key, remaining }) => {
                 let state = self.states.entry(feature.clone()).or_default();
                 let is_task = matches!(key, TaskKey::Task(..));
-                let seam = match (&key, &remaining) {
-                    (TaskKey::Task(..), None) => Some(FeatureSeam::TaskEnded),
-                    (TaskKey::Verification(_), None) => Some(FeatureSeam::Verified),
+                let failpoint = match (&key, &remaining) {
+                    (TaskKey::Task(..), None) => Some(FeatureFailpoint::TaskEnded),
+                    (TaskKey::Verification(_), None) => Some(FeatureFailpoint::Verified),
                     _ => None,
                 };
                 state.running = None;
                 state.retry = (is_task && remaining.is_some()).then(|| Instant::now() + RETRY);
                 state.ended = Some((key, remaining));
-                if let Some(seam) = seam {
-                    self.seam(&feature, seam);
+                if let Some(failpoint) = failpoint {
+                    self.failpoint(&feature, failpoint);
                 }
-                self.look_at([feature]);
+                self.enqueue([feature]);
             }
             Err(error) => {
                 tracing::error!(%error, "a feature task ended unexpectedly");
                 let names: Vec<String> = std::mem::take(&mut self.states).into_keys().collect();
-                self.look_at(names);
+                self.enqueue(names);
             }
         }
     }

@@ -93,7 +93,7 @@ impl FeatureFlow {
         let set = flow.gates.unavailable().iter().map(|(name, _)| name.as_str());
         let all = flow.gates.all().map(|gate| gate.gate.name).chain(set);
         let names: Vec<_> = all.filter(|name| record::is_name(name)).map(str::to_owned).collect();
-        flow.look_at(names);
+        flow.enqueue(names);
         flow.renew().await;
         flow.act().await;
         Some(flow)
@@ -114,7 +114,7 @@ impl FeatureFlow {
                     if !found {
                         return;
                     }
-                    self.look_at_all();
+                    self.enqueue_all();
                 }
                 Some(ended) = self.tasks.join_next() => self.end_task(ended),
                 () = sleep_until(renewal) => self.renew().await,
@@ -130,7 +130,7 @@ impl FeatureFlow {
         let values: Vec<String> = gates.map(|name| format!("{name}={}", value(name))).collect();
         self.leases.renew(Some(&values.join(","))).await;
         // Others may have gone silent in the meantime, which is no event.
-        self.look_at_all();
+        self.enqueue_all();
         for gate in self.gates.all() {
             if let Some(known) = self.known.get(gate.gate.name) {
                 self.guard(gate.gate.name, &known.document);
@@ -174,7 +174,7 @@ impl FeatureFlow {
                         let old = before.remove(document.name());
                         self.put(document, old);
                     }
-                    self.look_at(before.into_keys());
+                    self.enqueue(before.into_keys());
                 }
                 Notice::Changed(key, document) => {
                     let old = self.known.remove(key.name());
@@ -182,7 +182,7 @@ impl FeatureFlow {
                 }
                 Notice::Removed(key) => {
                     self.known.remove(key.name());
-                    self.look_at([key.name().to_owned()]);
+                    self.enqueue([key.name().to_owned()]);
                 }
             }
         }
@@ -199,21 +199,21 @@ impl FeatureFlow {
             same.is_none() && record::state(&document).is_some_and(FeatureState::is_turning);
         self.leases.has_observed(&revision, begins);
         self.guard(&name, &document);
-        self.look_at([name.clone()]);
+        self.enqueue([name.clone()]);
         let base = same.map_or(revision, |old| old.base);
         self.known.insert(name, ObservedFeature { document, since: Instant::now(), base });
     }
 
-    fn look_at(&mut self, names: impl IntoIterator<Item = String>) {
+    fn enqueue(&mut self, names: impl IntoIterator<Item = String>) {
         let now = Instant::now();
         self.due.extend(names.into_iter().map(|name| (name, now)));
     }
 
-    fn look_at_all(&mut self) {
+    fn enqueue_all(&mut self) {
         let names: Vec<String> = self.known.keys().cloned().collect();
-        self.look_at(names);
+        self.enqueue(names);
         let gates: Vec<_> = self.gates.all().map(|gate| gate.gate.name.to_owned()).collect();
-        self.look_at(gates);
+        self.enqueue(gates);
     }
 
     /// Performs all possible steps. Returns when to run again.

@@ -26,12 +26,12 @@ pub struct FeatureSettings {
     /// By name, those of [`FeatureTask::Function`](ferrokube_features::FeatureTask::Function).
     pub functions: BTreeMap<&'static str, FeatureFunction>,
     /// Called between the steps of turning a feature off.
-    pub seams: SeamObserver,
+    pub failpoints: FailpointObserver,
 }
 
 /// A moment between two steps of turning a feature off: a server may be killed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeatureSeam {
+pub enum FeatureFailpoint {
     /// The start is about to be stored.
     BeforeTurning,
     /// It is stored, with all tasks.
@@ -58,7 +58,7 @@ pub enum FeatureSeam {
     AfterCompleting,
 }
 
-impl FeatureSeam {
+impl FeatureFailpoint {
     /// In their order.
     pub const ALL: [Self; 12] = [
         Self::BeforeTurning,
@@ -95,28 +95,28 @@ impl FeatureSeam {
     }
 }
 
-type ObserveSeam = dyn Fn(&str, FeatureSeam) + Send + Sync;
+type ObserveFailpoint = dyn Fn(&str, FeatureFailpoint) + Send + Sync;
 
 /// For tests, which end a server between two steps.
 #[derive(Clone, Default)]
-pub struct SeamObserver(Option<Arc<ObserveSeam>>);
+pub struct FailpointObserver(Option<Arc<ObserveFailpoint>>);
 
-impl SeamObserver {
+impl FailpointObserver {
     /// It is given the name of the feature.
-    pub fn new(observe: impl Fn(&str, FeatureSeam) + Send + Sync + 'static) -> Self {
+    pub fn new(observe: impl Fn(&str, FeatureFailpoint) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(observe)))
     }
 
-    pub(super) fn at(&self, feature: &str, seam: FeatureSeam) {
+    pub(super) fn at(&self, feature: &str, failpoint: FeatureFailpoint) {
         if let Some(observe) = &self.0 {
-            observe(feature, seam);
+            observe(feature, failpoint);
         }
     }
 }
 
-impl fmt::Debug for SeamObserver {
+impl fmt::Debug for FailpointObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SeamObserver")
+        f.write_str("FailpointObserver")
     }
 }
 
@@ -152,7 +152,7 @@ impl Default for FeatureSettings {
             unserved: Vec::new(),
             dynamic: BTreeSet::new(),
             functions: BTreeMap::new(),
-            seams: SeamObserver::default(),
+            failpoints: FailpointObserver::default(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A pass reads the published state and writes only objects that still use the feature, so a
 //! restarted task continues where it stopped. It ends with a pass that finds nothing.
 
-use super::settings::{FeatureSeam, SeamObserver};
+use super::settings::{FailpointObserver, FeatureFailpoint};
 use super::{NAMESPACE, record};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::json::scan;
@@ -113,7 +113,7 @@ pub(super) struct Sweep {
     pub(super) task: FeatureTask,
     pub(super) unserved: Vec<Arc<Definition>>,
     pub(super) progress: Arc<SweepProgress>,
-    pub(super) seams: SeamObserver,
+    pub(super) failpoints: FailpointObserver,
 }
 
 impl Sweep {
@@ -176,7 +176,7 @@ impl Sweep {
                     Err(failure) => failed.add(object, &failure.message),
                 }
             }
-            self.seams.at(&self.feature, FeatureSeam::ObjectsWritten);
+            self.failpoints.at(&self.feature, FeatureFailpoint::ObjectsWritten);
             sleep_until(next).await;
         }
         (failed.count > 0).then_some(failed)

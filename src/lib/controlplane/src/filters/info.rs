@@ -108,7 +108,7 @@ fn observe(observer: &dyn Observer, view: ExchangeView<'_>, code: u16, took: Dur
     };
     let written = incoming.audit.written.as_ref().map_or("", |entry| entry.key.name());
     let name = if resource.name.is_empty() { written } else { resource.name };
-    observer.seen(&RequestRecord {
+    observer.observe(&RequestRecord {
         trace: &trace,
         verb: incoming.action.verb(),
         resource: ResourceAccess { name, ..resource },

@@ -8,7 +8,7 @@
 use crate::action::Action;
 use crate::exchange::Incoming;
 use crate::rejection::Rejection;
-use ferrokube_apiextensions::Custom;
+use ferrokube_apiextensions::DefinitionLoop;
 use ferrokube_registry::Registry;
 use ferrokube_storage::Prefix;
 use ferrokube_storage::remote::BoxFuture;
@@ -18,7 +18,7 @@ const DEFINITIONS: &str = "customresourcedefinitions";
 /// `None`: nothing to wait for.
 pub(crate) fn wait<'a>(
     registry: &'a Registry,
-    custom: &'a Custom,
+    custom: &'a DefinitionLoop,
     incoming: &Incoming,
 ) -> Option<BoxFuture<'a, Result<(), Rejection>>> {
     let store = registry.store();
@@ -38,7 +38,7 @@ pub(crate) fn wait<'a>(
             _ => {}
         }
         if let Some(latest) = latest_definition(registry) {
-            custom.settled(latest).await;
+            custom.wait_served(latest).await;
         }
         Ok(())
     }))

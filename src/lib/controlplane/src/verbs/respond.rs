@@ -207,7 +207,7 @@ pub(super) async fn wait_until_served(api: &ResourceApi, target: &Target, object
     if target.served.definition.group == ferrokube_apiextensions::GROUP
         && let Object::Stored(entry) = object
     {
-        api.custom.settled(entry.revision.0).await;
+        api.custom.wait_served(entry.revision.0).await;
     }
 }
 

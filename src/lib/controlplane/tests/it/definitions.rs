@@ -136,8 +136,8 @@ async fn schemas_are_stored_in_the_form_of_kube_apiserver() {
             &with(json!({"type": "array", "items": {"type": "string", "maxLength": "x"}})),
         )
         .await;
-    let misfit = "cannot unmarshal string into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.properties.items.maxLength of type int64";
-    assert!(answer.code == 400 && answer.text().contains(misfit), "{}", answer.text());
+    let mismatch = "cannot unmarshal string into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.properties.items.maxLength of type int64";
+    assert!(answer.code == 400 && answer.text().contains(mismatch), "{}", answer.text());
     // Unknown keys, and known ones at their zero value.
     let given = json!({
         "type": "string", "description": "", "title": "", "pattern": "", "format": "",

@@ -31,7 +31,7 @@ fn config(url: &str) -> EtcdConfig {
     EtcdConfig {
         servers: vec![url.to_owned()],
         prefix: "/registry".to_owned(),
-        places: &[],
+        renamed: &[],
         tls: EtcdTls::default(),
         tls_source: None,
         compaction_interval: Duration::ZERO,

@@ -184,7 +184,7 @@ async fn anonymous_callers_at_their_limit_block_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loans_are_called_back_from_the_caller_that_holds_most() {
+async fn loans_are_revoked_from_the_caller_that_holds_most() {
     let share = Share::with_bypass(100, queue(10, 20), 10);
     let mut fat = [
         share.lend(named(1), 20, PATIENCE).await.unwrap(),
@@ -207,13 +207,13 @@ async fn loans_are_called_back_from_the_caller_that_holds_most() {
     // Nobody holds more than this one would.
     assert!(share.lend(named(7), 31, PATIENCE).await.is_none());
     assert!(thin[0].revoked().now_or_never().is_none());
-    let kept = newcomer.keep();
+    let kept = newcomer.into_grant();
     drop(thin);
     assert_eq!(share.usage().0, 12 + 19 + kept.amount());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
+async fn the_oldest_loan_of_a_caller_is_not_revoked_for_its_own() {
     let share = Share::with_bypass(100, queue(10, 20), 10);
     let mut loans = [
         share.lend(named(1), 25, PATIENCE).await.unwrap(),
@@ -231,7 +231,7 @@ async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
     assert_eq!(first.grow(10, PATIENCE).await, Ok(()));
     drop(first);
     assert_eq!(share.usage(), (0, 0));
-    assert_eq!(share.0.lock().called_back, 0);
+    assert_eq!(share.0.lock().revoked, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +277,7 @@ proptest! {
                 5 if !loans.is_empty() => {
                     let mut loan = loans.swap_remove(amount % loans.len());
                     if loan.revoked().now_or_never().is_none() {
-                        grants.push(loan.keep());
+                        grants.push(loan.into_grant());
                     }
                 }
                 _ if !waiting.is_empty() => drop(waiting.swap_remove(amount % waiting.len())),
@@ -289,9 +289,9 @@ proptest! {
             prop_assert_eq!(state.waiters, state.callers.values().map(|entry| entry.queue.len()).sum::<usize>());
             prop_assert_eq!(state.lines[0].len() + state.lines[1].len(), state.callers.values().filter(|entry| !entry.queue.is_empty()).count());
             prop_assert!(state.callers.values().all(|entry| entry.held > 0 || !entry.queue.is_empty()));
-            let called_back = |entry: &CallerEntry| entry.loans.values().filter(|loan| loan.call_back.is_none()).map(|loan| loan.amount).sum::<usize>();
-            prop_assert!(state.callers.values().all(|entry| entry.called_back == called_back(entry) && called_back(entry) <= entry.held));
-            prop_assert_eq!(state.called_back, state.callers.values().map(called_back).sum::<usize>());
+            let revoked = |entry: &CallerEntry| entry.loans.values().filter(|loan| loan.revoke.is_none()).map(|loan| loan.amount).sum::<usize>();
+            prop_assert!(state.callers.values().all(|entry| entry.revoked == revoked(entry) && revoked(entry) <= entry.held));
+            prop_assert_eq!(state.revoked, state.callers.values().map(revoked).sum::<usize>());
         }
         drop((grants, waiting, loans));
         prop_assert_eq!(share.usage(), (0, 0));

@@ -4,7 +4,7 @@
 use super::{CertificateKind, CertificateStore, NodeCertificates, RETRY};
 use ferrokube_client::{Connection, ConnectionError, Outage};
 use ferrokube_pki::files::{self, FileError, FileMode};
-use ferrokube_pki::{CertificateFacts, Standing};
+use ferrokube_pki::{CertificateFacts, Validity};
 use kube::config::{Kubeconfig, KubeconfigError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -94,8 +94,8 @@ fn is_usable(path: &Path, now: SystemTime) -> bool {
     };
     let facts = pem.and_then(|pem| CertificateFacts::read_all(&pem).ok());
     facts
-        .and_then(|facts| Some(facts.first()?.standing(now)))
-        .is_some_and(|standing| matches!(standing, Standing::Valid | Standing::ExpiresSoon))
+        .and_then(|facts| Some(facts.first()?.validity(now)))
+        .is_some_and(|validity| matches!(validity, Validity::Valid | Validity::ExpiresSoon))
 }
 
 /// The cluster of the current context.

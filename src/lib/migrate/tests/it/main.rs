@@ -20,7 +20,7 @@ fn config(url: &str) -> EtcdConfig {
     EtcdConfig {
         servers: vec![url.to_owned()],
         prefix: "/registry".to_owned(),
-        places: &[("/secrets/", "/elsewhere.io/secrets/")],
+        renamed: &[("/secrets/", "/elsewhere.io/secrets/")],
         tls: EtcdTls::default(),
         tls_source: None,
         compaction_interval: Duration::ZERO,

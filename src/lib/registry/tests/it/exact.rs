@@ -413,9 +413,9 @@ async fn managed_fields_of_unknown_versions_are_dropped() {
         (kept.name(), &kept.list(&["metadata", "managedFields"])[0]["fieldsV1"]),
         ("a", &json!({"f:spec": {"f:holderIdentity": {}}}))
     );
-    let misfit = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [1]}});
+    let mismatch = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [1]}});
     says(
-        apply(&server, LEASES, "a", misfit).await,
+        apply(&server, LEASES, "a", mismatch).await,
         ".metadata.managedFields[0]: expected map, got &{1}",
     );
     says(

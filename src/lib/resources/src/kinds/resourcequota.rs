@@ -210,7 +210,7 @@ fn scopes(object: &Document) -> Vec<FieldError> {
     let scopes: Vec<&str> =
         object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
     let shown = FormattedValue::new(object.get(&["spec", "scopes"]));
-    let mut misfits = Misfits::of(object);
+    let mut unfit_resources = UnfitResources::of(object);
     let mut errors = Vec::new();
     for scope in &scopes {
         if errors.len() >= MAX_ERRORS {
@@ -219,22 +219,22 @@ fn scopes(object: &Document) -> Vec<FieldError> {
         if !SCOPES.contains(scope) {
             errors.push(FieldError::invalid("spec.scopes", &shown, "unsupported scope"));
         }
-        let misfit = FieldError::invalid("spec.scopes", &shown, MISFIT);
-        errors.extend(std::iter::repeat_n(misfit, misfits.count(scope)));
+        let error = FieldError::invalid("spec.scopes", &shown, UNFIT);
+        errors.extend(std::iter::repeat_n(error, unfit_resources.count(scope)));
     }
     errors.extend(conflicting(&scopes, "spec.scopes", object));
     errors
 }
 
-const MISFIT: &str = "unsupported scope applied to resource";
+const UNFIT: &str = "unsupported scope applied to resource";
 
 /// Counts the limited standard resources that do not fit a scope, once per scope.
-struct Misfits<'a> {
+struct UnfitResources<'a> {
     limited: Vec<&'a str>,
     counted: HashMap<&'a str, usize>,
 }
 
-impl<'a> Misfits<'a> {
+impl<'a> UnfitResources<'a> {
     fn of(object: &'a Document) -> Self {
         let hard = object.get(&["spec", "hard"]).and_then(Value::as_object).into_iter().flatten();
         Self {
@@ -289,7 +289,7 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
     let requirements = object.list(&["spec", "scopeSelector", "matchExpressions"]);
     let mut errors = Vec::new();
     let mut scopes = Vec::new();
-    let mut misfits = Misfits::of(object);
+    let mut unfit_resources = UnfitResources::of(object);
     let mut shown = None;
     for requirement in requirements {
         if errors.len() >= MAX_ERRORS {
@@ -303,10 +303,10 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
                 "unsupported scope",
             ));
         }
-        let unfit = misfits.count(scope);
+        let unfit = unfit_resources.count(scope);
         if unfit > 0 {
             let shown = &*shown.get_or_insert_with(|| selector_shown(requirements));
-            errors.extend(std::iter::repeat_n(FieldError::invalid(FIELD, shown, MISFIT), unfit));
+            errors.extend(std::iter::repeat_n(FieldError::invalid(FIELD, shown, UNFIT), unfit));
         }
         errors.extend(operator_errors(requirement, scope, FIELD));
         scopes.push(scope);

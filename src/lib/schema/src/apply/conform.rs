@@ -15,7 +15,7 @@ use std::fmt;
 /// # Errors
 /// The fields that do not match, and why.
 pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
-    joined(&misfits(schema, object))
+    joined(&conform_errors(schema, object))
 }
 
 /// Checks an object that a configuration is merged into: duplicate items pass. A native object
@@ -24,21 +24,21 @@ pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
 /// # Errors
 /// The fields that do not match, and why.
 pub(super) fn check_live(schema: &Schema, object: &Map) -> Result<(), String> {
-    let mut found = misfits(schema, object);
-    found.retain(|misfit| match misfit.kind {
-        MisfitKind::Nameless => true,
-        MisfitKind::Duplicate => false,
-        MisfitKind::Other => !schema.native,
+    let mut found = conform_errors(schema, object);
+    found.retain(|error| match error.kind {
+        ConformErrorKind::Nameless => true,
+        ConformErrorKind::Duplicate => false,
+        ConformErrorKind::Other => !schema.native,
     });
     joined(&found)
 }
 
-fn joined(found: &[Misfit]) -> Result<(), String> {
+fn joined(found: &[ConformError]) -> Result<(), String> {
     match found {
         [] => Ok(()),
         [only] => Err(only.why.clone()),
         many => {
-            Err(many.iter().fold("errors:".to_owned(), |text, misfit| text + "\n  " + &misfit.why))
+            Err(many.iter().fold("errors:".to_owned(), |text, error| text + "\n  " + &error.why))
         }
     }
 }
@@ -48,13 +48,13 @@ fn joined(found: &[Misfit]) -> Result<(), String> {
 /// # Errors
 /// The first list with an item that cannot be named, and why.
 pub(super) fn check_items(schema: &Schema, object: &Map) -> Result<(), String> {
-    misfits(schema, object)
+    conform_errors(schema, object)
         .into_iter()
-        .find(|misfit| misfit.kind == MisfitKind::Nameless)
-        .map_or(Ok(()), |misfit| Err(misfit.why))
+        .find(|error| error.kind == ConformErrorKind::Nameless)
+        .map_or(Ok(()), |error| Err(error.why))
 }
 
-fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
+fn conform_errors(schema: &Schema, object: &Map) -> Vec<ConformError> {
     let mut found = Vec::new();
     fields(
         schema,
@@ -65,13 +65,13 @@ fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
     found
 }
 
-struct Misfit {
+struct ConformError {
     why: String,
-    kind: MisfitKind,
+    kind: ConformErrorKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum MisfitKind {
+enum ConformErrorKind {
     /// A list item without a name.
     Nameless,
     /// A list item whose name another one has.
@@ -80,7 +80,7 @@ enum MisfitKind {
 }
 
 /// Max reported fields.
-const MAX_MISFITS: usize = 20;
+const MAX_ERRORS: usize = 20;
 
 /// Location of a value in the object.
 #[derive(Clone, Copy)]
@@ -133,17 +133,17 @@ impl<'a> ValuePlace<'a> {
     }
 
     #[cold]
-    fn note(&self, found: &mut Vec<Misfit>, why: &str) {
-        self.note_as(found, why, MisfitKind::Other);
+    fn note(&self, found: &mut Vec<ConformError>, why: &str) {
+        self.note_as(found, why, ConformErrorKind::Other);
     }
 
-    fn note_as(&self, found: &mut Vec<Misfit>, why: &str, kind: MisfitKind) {
-        if found.len() < MAX_MISFITS {
+    fn note_as(&self, found: &mut Vec<ConformError>, why: &str, kind: ConformErrorKind) {
+        if found.len() < MAX_ERRORS {
             let why = cut(
                 format!("{}: {why}", self.path.map(ParentPath::to_string).unwrap_or_default()),
                 MAX_REASON_BYTES,
             );
-            found.push(Misfit { why, kind });
+            found.push(ConformError { why, kind });
         }
     }
 }
@@ -171,7 +171,7 @@ fn is_untyped(schema: &Schema) -> bool {
         && schema.format.as_deref().is_some_and(|format| !matches!(format, "" | "byte"))
 }
 
-fn fields(schema: &Schema, object: &Map, place: &ValuePlace<'_>, found: &mut Vec<Misfit>) {
+fn fields(schema: &Schema, object: &Map, place: &ValuePlace<'_>, found: &mut Vec<ConformError>) {
     for (name, child) in object {
         let path = ParentPath { before: place.path, step: PathElement::Field(name) };
         match schema.child(name) {
@@ -194,7 +194,7 @@ fn fields(schema: &Schema, object: &Map, place: &ValuePlace<'_>, found: &mut Vec
     }
 }
 
-fn value(schema: &Schema, value: &Value, place: ValuePlace<'_>, found: &mut Vec<Misfit>) {
+fn value(schema: &Schema, value: &Value, place: ValuePlace<'_>, found: &mut Vec<ConformError>) {
     if place.depth > MAX_WALK {
         return place.note(found, "nested too deep");
     }
@@ -247,7 +247,7 @@ fn unexpected(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn list(schema: &Schema, items: &[Value], place: ValuePlace<'_>, found: &mut Vec<Misfit>) {
+fn list(schema: &Schema, items: &[Value], place: ValuePlace<'_>, found: &mut Vec<ConformError>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let mut element = None;
@@ -255,13 +255,13 @@ fn list(schema: &Schema, items: &[Value], place: ValuePlace<'_>, found: &mut Vec
             match element::item(schema, item) {
                 Err(why) => {
                     let why = format!("element {index}: {why}");
-                    return place.note_as(found, &why, MisfitKind::Nameless);
+                    return place.note_as(found, &why, ConformErrorKind::Nameless);
                 }
                 Ok(new) => {
                     if !seen.insert(new.clone()) {
                         let why =
                             format!("duplicate entries for key {}", element::display(&[&new]));
-                        place.note_as(found, &why, MisfitKind::Duplicate);
+                        place.note_as(found, &why, ConformErrorKind::Duplicate);
                     }
                     element = Some(new);
                 }

@@ -16,12 +16,12 @@ const MAX_NAMED: usize = 100;
 
 /// The first value in a body of the wrong type, worded by [`check_types`](super::check_types());
 /// `None` if the body is not a JSON object, too long, or valid.
-pub fn first_misfit(schema: &Schema, body: &[u8]) -> Option<String> {
+pub fn first_mismatch(schema: &Schema, body: &[u8]) -> Option<String> {
     let body = compact(body)?;
-    misfit(schema, &body, &Path::ROOT).err().map(|fault| fault.sentence(schema))
+    mismatch(schema, &body, &Path::ROOT).err().map(|fault| fault.sentence(schema))
 }
 
-fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> CheckResult {
+fn mismatch(schema: &Schema, raw: &[u8], path: &Path<'_>) -> CheckResult {
     let mut worst = FirstFault::default();
     match (schema.kind, raw.first()) {
         _ if path.depth() > MAX_WALK => {}
@@ -29,14 +29,14 @@ fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> CheckResult {
             for (name, value) in scan::fields(raw) {
                 let name = unescaped(name);
                 if let Some(node) = schema.child(&name) {
-                    worst.take(misfit(node, value, &path.field(&name)))?;
+                    worst.take(mismatch(node, value, &path.field(&name)))?;
                 }
             }
         }
         (Kind::Array, Some(b'[')) => {
             if let Some(node) = schema.items.as_deref() {
                 for (index, item) in scan::items(raw).enumerate() {
-                    worst.take(misfit(node, item, &path.index(index)))?;
+                    worst.take(mismatch(node, item, &path.index(index)))?;
                 }
             }
         }
@@ -74,7 +74,7 @@ pub fn mistyped(body: &[u8], field: &str) -> Option<&'static str> {
     })
 }
 
-/// Messages about unknown and duplicate fields; `None` as for [`first_misfit`]. Nothing below an
+/// Messages about unknown and duplicate fields; `None` as for [`first_mismatch`]. Nothing below an
 /// unknown field is reported.
 pub fn strict_findings(schema: &Schema, body: &[u8]) -> Option<Vec<String>> {
     let body = compact(body)?;
@@ -165,7 +165,7 @@ mod tests {
     use crate::testing::{core, schema};
 
     #[test]
-    fn the_first_misfit_follows_the_bodys_order() {
+    fn the_first_mismatch_follows_the_bodys_order() {
         let event = schema("io.k8s.api.events.v1.Event");
         for (body, why) in [
             // A type with its own decoder ends decoding, whatever was found before.
@@ -190,17 +190,17 @@ mod tests {
                 "json: cannot unmarshal number into Go struct field Event.reason of type string",
             ),
         ] {
-            assert_eq!(first_misfit(&event, body.as_bytes()).as_deref(), Some(why), "{body}");
+            assert_eq!(first_mismatch(&event, body.as_bytes()).as_deref(), Some(why), "{body}");
         }
         let secret = core("Secret");
         let body = br#"{"data": {"b": "not base64", "a": "YQ"}, "immutable": 1}"#;
-        assert_eq!(first_misfit(&secret, body).unwrap(), "illegal base64 data at input byte 3");
+        assert_eq!(first_mismatch(&secret, body).unwrap(), "illegal base64 data at input byte 3");
         assert_eq!(
-            first_misfit(&secret, br#"{"immutable": 1, "data": {"a": "YQ"}}"#).unwrap(),
+            first_mismatch(&secret, br#"{"immutable": 1, "data": {"a": "YQ"}}"#).unwrap(),
             "json: cannot unmarshal number into Go struct field Secret.immutable of type bool"
         );
         for other in ["[]", "kind: a", "", r#"{"immutable": true}"#] {
-            assert_eq!(first_misfit(&secret, other.as_bytes()), None);
+            assert_eq!(first_mismatch(&secret, other.as_bytes()), None);
         }
     }
 

@@ -151,7 +151,7 @@ impl<'a> ErrorCollector<'a> {
     }
 
     /// Adds a value of the wrong type (shown) or without its format.
-    fn misfit(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
+    fn mismatch(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
         if self.errors.len() < MAX_ERRORS {
             let detail = format!("{path} in body must be of type {wanted}: {}", quote(shown));
             self.errors.push(FieldError::type_invalid(self.field(path), shown, detail));
@@ -307,7 +307,7 @@ impl<'a> ErrorCollector<'a> {
             let holds = schema.kind == Kind::Any || schema.nullable;
             self.matched += usize::from(holds);
             if !holds {
-                self.misfit(path, "null", type_name(schema.kind));
+                self.mismatch(path, "null", type_name(schema.kind));
             }
             return;
         }
@@ -320,9 +320,9 @@ impl<'a> ErrorCollector<'a> {
             (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_))
                 if schema.kind == Kind::Any || !fits =>
             {
-                return self.misfit(path, format_of(value), format);
+                return self.mismatch(path, format_of(value), format);
             }
-            _ if !fits => return self.misfit(path, given_type(value), type_name(schema.kind)),
+            _ if !fits => return self.mismatch(path, given_type(value), type_name(schema.kind)),
             _ => {}
         }
         self.matched += 1;
@@ -461,7 +461,7 @@ impl<'a> ErrorCollector<'a> {
         {
             self.matched += 1;
             if !formats::fits(format, text) {
-                self.misfit(path, text, format);
+                self.mismatch(path, text, format);
             }
         }
         let Some(checks) = schema.checks.as_deref() else {

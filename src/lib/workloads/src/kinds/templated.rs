@@ -343,11 +343,11 @@ fn malformed(annotation: Option<&str>) -> Option<String> {
     Some(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
 }
 
-pub(crate) fn misfit_of_daemon_set(object: &Document) -> Option<String> {
+pub(crate) fn conversion_error_of_daemon_set(object: &Document) -> Option<String> {
     malformed(object.str(&["metadata", "annotations", TEMPLATE_GENERATION]))
 }
 
-pub(crate) fn misfit_of_deployment(object: &Document) -> Option<String> {
+pub(crate) fn conversion_error_of_deployment(object: &Document) -> Option<String> {
     let text = object.str(&["metadata", "annotations", ROLLBACK]).filter(|text| !text.is_empty());
     let why = malformed(text)?;
     Some(format!(
