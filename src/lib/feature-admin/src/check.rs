@@ -208,7 +208,9 @@ mod tests {
         let message = "3 objects use it: a, b, c";
         conditions
             .push(json!({"type": "DanglingReferences", "status": "True", "message": message}));
-        assert_eq!(whys(&dangling, DOWN), [format!("LogTracking: {message}")]);
+        for change in [UP, DOWN] {
+            assert_eq!(whys(&dangling, change), [format!("LogTracking: {message}")]);
+        }
     }
 
     #[test]

@@ -208,8 +208,12 @@ const ELECTION: &str =
     "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/CoordinatedLeaderElection";
 
 fn lease(name: &str) -> Value {
-    let spec = json!({"strategy": "OldestEmulationVersion", "preferredHolder": "b"});
-    json!({"metadata": {"name": name}, "spec": spec})
+    let spec = json!({
+        "holderIdentity": "a",
+        "strategy": "OldestEmulationVersion",
+        "preferredHolder": "b",
+    });
+    json!({"metadata": {"name": name, "labels": {"kept": "yes"}}, "spec": spec})
 }
 
 /// Waits until the server keeps the field: it acts on a state some time after clients see it.
@@ -246,6 +250,9 @@ async fn f36_the_fields_of_leases_come_and_go() {
     assert_eq!(condition(&feature, "DowngradeSafe").0, "True");
     let all = server.get(LEASES).await.text();
     assert!(!all.contains("\"strategy\"") && !all.contains("preferredHolder\":\"b"), "{all}");
+    for other in ["\"holderIdentity\":\"a\"", "\"kept\":\"yes\""] {
+        assert_eq!(all.matches(other).count(), 30, "{other} of {all}");
+    }
     while shows_strategy(&server).await {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
