@@ -206,7 +206,8 @@ The API server may let the API set it instead:
 
 A component reports a value within 10 s, at random, unless another one of its version has: thousands of them write a few times for a transition, and not at all at rest.
 A kubelet, and the controller manager that leads, also say it in the Lease that they renew (annotation `features.k8s.io/uses`): one that is alive and whose reports do not
-arrive holds a transition until its Lease agrees.
+arrive holds a transition until its Lease agrees. A manager that stands by runs no controllers and renews no Lease; when it takes over, its Lease is read within 10
+minutes, and a feature that is off, but on there, is unsafe (`DanglingReferences`). The scheduler of `--node` asks no gate.
 
 Only the API server writes the status, and what API servers say of themselves in their identity Leases (annotations `features.k8s.io/...`, kube-system). A Lease that
 a user labels as an API server's holds transitions, but cannot agree to one, or lead. Components need the role `system:feature-reporter`, which lets them add the

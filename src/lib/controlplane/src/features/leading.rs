@@ -51,6 +51,10 @@ pub(super) struct TaskState {
     retry: Option<Instant>,
     /// Last count, and when.
     census: Option<(Instant, Option<RemainingObjects>)>,
+    /// Revision at the last count. A component that has renewed its Lease since is alive.
+    counted: u64,
+    /// Lease of a component that had the feature on, although it is off, at the last count.
+    late: Option<String>,
     /// Why the last event says that the transition is blocked.
     announced: String,
 }
@@ -101,7 +105,7 @@ impl FeatureFlow {
         match step {
             TransitionStep::Rest => {
                 let recheck = record.late_use().map(|_| since + RECHECK);
-                wake = self.rest(facts, &mut status).into_iter().chain(recheck).min();
+                wake = self.rest(facts, document, &mut status).into_iter().chain(recheck).min();
             }
             TransitionStep::Write(next) => self.advance(&mut status, next),
             TransitionStep::Wait(left) => {
@@ -175,7 +179,12 @@ impl FeatureFlow {
     }
 
     /// For a feature at rest: counts its uses.
-    fn rest(&mut self, facts: &FeatureFacts, status: &mut FeatureStatus<'_>) -> Option<Instant> {
+    fn rest(
+        &mut self,
+        facts: &FeatureFacts,
+        document: &Document,
+        status: &mut FeatureStatus<'_>,
+    ) -> Option<Instant> {
         let is_on = status.record.state == FeatureState::On;
         let is_countable =
             |task: &&FeatureTask| !(is_on && matches!(task, FeatureTask::ClearAnnotations { .. }));
@@ -192,6 +201,7 @@ impl FeatureFlow {
         }
         if let Some((at, counted)) = &state.census {
             status.census = ObjectCensus::Counted(counted.clone());
+            status.late_component.clone_from(&state.late);
             let next = *at + CENSUS;
             if next > Instant::now() {
                 return Some(next);
@@ -199,6 +209,15 @@ impl FeatureFlow {
         }
         if state.running.is_none() {
             let (registry, unserved) = (self.registry.clone(), self.settings.unserved.clone());
+            let stored = document.meta("resourceVersion").parse().unwrap_or(u64::MAX);
+            let since = stored.max(state.counted);
+            state.counted = registry.store().revision().0;
+            let value = format!("{}=true", facts.name);
+            let is_off = status.record.state == FeatureState::Off;
+            // A standby that has taken over, whose reports do not arrive.
+            state.late = is_off
+                .then(|| block_in_place(|| components::with_value(&registry, &value, since)))
+                .flatten();
             let look = async move { count(&registry, &unserved, &tasks) };
             self.spawn(&facts.name, TaskKey::Census, Arc::default(), look);
         }

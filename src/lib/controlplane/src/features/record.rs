@@ -182,6 +182,8 @@ pub(super) struct FeatureStatus<'a> {
     pub(super) uses_block: UsesBlock,
     pub(super) dangling: Option<RemainingObjects>,
     pub(super) census: ObjectCensus,
+    /// Lease of a component that has the feature on, although it is off, and does not report it.
+    pub(super) late_component: Option<String>,
     /// A server that is configured with another value.
     pub(super) disagreeing: Option<String>,
     /// Task, objects done, objects found.
@@ -200,6 +202,7 @@ impl<'a> FeatureStatus<'a> {
             uses_block: UsesBlock::No,
             dangling: None,
             census: ObjectCensus::Unknown,
+            late_component: None,
             disagreeing: None,
             progress: None,
             evaluation_ends: None,
@@ -315,7 +318,9 @@ impl<'a> FeatureStatus<'a> {
 
     /// Components that have it on although it is off.
     fn late_use(&self) -> Option<String> {
-        self.record.late_use().map(|used| Blocker::Use(used.clone()).to_string())
+        let reported = self.record.late_use().map(|used| Blocker::Use(used.clone()));
+        let silent = || Some(Blocker::Component(self.late_component.clone()?, true));
+        reported.or_else(silent).map(|blocker| blocker.to_string())
     }
 
     /// `None`: as stored.

@@ -115,3 +115,25 @@ async fn a_live_component_without_a_report_holds_the_transition() {
     assert_eq!(condition(&off, "Blocked").0, "False");
     stopped(&run).await;
 }
+
+/// A standby renews no Lease. The one that it takes over after the end says that it has the old
+/// value, until the next count finds that it is renewed no more.
+#[tokio::test]
+async fn f10_a_component_that_leads_after_the_end_makes_the_feature_unsafe() {
+    let server = server("").await;
+    let run = turning_off(&server).await;
+    let off = wait_while_time_passes(&server, EVALUATION, is_state("Off")).await;
+    assert_eq!(condition(&off, "DanglingReferences").0, "False");
+    let annotations = json!({"features.k8s.io/uses": "LogTracking=true"});
+    let lease = json!({"metadata": {"name": "a", "annotations": annotations},
+        "spec": {"holderIdentity": "a"}});
+    assert_eq!(server.post(LEASES, &lease).await.code, 201);
+    let why = "the component that renews Lease kube-system/a has it on";
+    let is_late = |one: &Value| condition(one, "DanglingReferences").1 == why;
+    let late = wait_while_time_passes(&server, EVALUATION, is_late).await;
+    assert_eq!(late["status"]["state"], "Off", "{late}");
+    assert_eq!(condition(&late, "DowngradeSafe"), ("False".to_owned(), why.to_owned()));
+    let is_safe = |one: &Value| condition(one, "DowngradeSafe").0 == "True";
+    wait_while_time_passes(&server, EVALUATION, is_safe).await;
+    stopped(&run).await;
+}
