@@ -1,7 +1,7 @@
 //! Brings stored roles and bindings up to the policy.
 
 use super::policy::{PolicyObject, expected_for_features, expected_for_migration};
-use crate::rbac::{HeldRules, PolicyRule, RbacKind};
+use crate::rbac::{HeldRules, PermissionBudget, PolicyRule, RbacKind};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
@@ -213,7 +213,7 @@ fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
 /// long.
 fn is_covered(rule: &PolicyRule, by: &mut HeldRules<'_>) -> bool {
     by.cover(rule) == Some(true)
-        || rule.single_permissions(10_000).is_some_and(|permissions| {
+        || rule.single_permissions(&mut PermissionBudget::new(10_000)).is_some_and(|permissions| {
             !permissions.is_empty() && permissions.iter().all(|one| by.cover(one) == Some(true))
         })
 }
@@ -263,8 +263,8 @@ mod tests {
     fn a_rule_that_others_cover_together_is_not_missing() {
         let wanted = role("system:node-bootstrapper");
         let mut stored = wanted.clone();
-        let split =
-            PolicyRule::list(wanted.get(&["rules"]))[0].single_permissions(100).expect("few");
+        let whole = &PolicyRule::list(wanted.get(&["rules"]))[0];
+        let split = whole.single_permissions(&mut PermissionBudget::new(100)).expect("few");
         stored.set(&["rules"], Value::Array(split.iter().map(PolicyRule::to_value).collect()));
         assert_eq!(reconciled(&stored, &wanted), None);
     }

@@ -4,7 +4,7 @@
 use super::authorizer::Rbac;
 use super::held_rules::HeldRules;
 use super::index::{RbacView, role_key};
-use super::rule::{GROUP, PolicyRule};
+use super::rule::{GROUP, PermissionBudget, PolicyRule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{cut, quote};
@@ -205,13 +205,12 @@ fn confirm(
     };
     let mut held_rules = HeldRules::new(roles.iter().flat_map(|role| &role.rules));
     let mut uncovered = Vec::new();
-    let mut budget = MAX_PERMISSIONS;
+    let mut budget = PermissionBudget::new(MAX_PERMISSIONS);
     for rule in wanted {
         if held_rules.cover(rule).ok_or_else(too_many)? {
             continue;
         }
-        let permissions = rule.single_permissions(budget).ok_or_else(too_many)?;
-        budget -= permissions.len();
+        let permissions = rule.single_permissions(&mut budget).ok_or_else(too_many)?;
         for permission in permissions {
             if !held_rules.cover(&permission).ok_or_else(too_many)? {
                 uncovered.push(permission);

@@ -1,11 +1,11 @@
 //! Compares the rules that a user holds with the rules that it wants to grant.
 
-use super::rule::{PolicyRule, path_matches};
+use super::rule::{PolicyRule, path_matches, text_cost};
 use ferrokube_apimachinery::work;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-/// Max lookups of one check: about half a second.
+/// Max lookups of one check: about half a second. One of a long word counts as several.
 pub(super) const MAX_LOOKUPS: usize = 20_000_000;
 
 /// Max rules of a user that are compared, and words of them in sets: about 35 MB. Who may write
@@ -59,6 +59,7 @@ impl<'a> HeldRules<'a> {
     pub(crate) fn cover(&mut self, wanted: &PolicyRule) -> Option<bool> {
         let Self { rules, has_more, left, room } = self;
         let covered = rules.iter().any(|(rule, words)| {
+            work::breathe();
             *left > 0 && words.get_or_init(|| Words::of(rule, left, room)).covers(wanted, left)
         });
         (*left > 0 && (covered || !*has_more)).then_some(covered)
@@ -74,7 +75,7 @@ fn covers_words(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bo
     charge(1, left);
     held.contains("*")
         || wanted.iter().all(|word| {
-            charge(1, left);
+            charge(text_cost(word), left);
             held.contains(word.as_str())
         })
 }
@@ -120,16 +121,16 @@ impl<'a> Words<'a> {
     }
 
     fn covers_url(&self, url: &str, left: &mut usize) -> bool {
-        charge(1, left);
+        charge(text_cost(url), left);
         self.urls.contains(url)
             || self.url_patterns.iter().any(|pattern| {
-                charge(1, left);
+                charge(text_cost(url), left);
                 path_matches(pattern, url)
             })
     }
 
     fn covers_resource(&self, resource: &str, left: &mut usize) -> bool {
-        charge(1, left);
+        charge(text_cost(resource), left);
         self.resources.contains("*")
             || self.resources.contains(resource)
             || resource.split_once('/').is_some_and(|(_, subresource)| {
@@ -141,7 +142,30 @@ impl<'a> Words<'a> {
 /// Resource names have no wildcard.
 fn covers_names(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
     wanted.iter().all(|name| {
-        charge(1, left);
+        charge(text_cost(name), left);
         held.contains(name.as_str())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_34_long_words_cost_as_much_as_they_are_long() {
+        let rule = |name: &str| PolicyRule {
+            verbs: vec!["get".to_owned()],
+            groups: vec![String::new()],
+            resources: vec!["secrets".to_owned()],
+            names: vec![name.to_owned()],
+            ..PolicyRule::default()
+        };
+        // 10,000 rules that differ from the wanted one in the name only, which is hashed for each.
+        let held = vec![rule("a"); 10_000];
+        assert_eq!(HeldRules::new(&held).cover(&rule("b")), Some(false));
+        let (covered, lookups) =
+            work::counted(|| HeldRules::new(&held).cover(&rule(&"b".repeat(1 << 20))));
+        assert_eq!(covered, None);
+        assert!(lookups < MAX_LOOKUPS as u64 + 100_000, "{lookups}");
+    }
 }

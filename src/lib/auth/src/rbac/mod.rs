@@ -21,4 +21,5 @@ pub use escalation::{EscalationCheck, RoleWrite};
 pub use feed::{Feed, RbacChange, RbacKind, StoreFeed};
 pub(crate) use held_rules::HeldRules;
 pub use index::{Grant, RbacIndex, RbacView};
+pub(crate) use rule::PermissionBudget;
 pub use rule::PolicyRule;

@@ -4,6 +4,11 @@ use ferrokube_apimachinery::document::{Map, Value};
 
 /// The group of the RBAC kinds.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+/// Max bytes of the texts of the single permissions that one check expands rules into: each repeats
+/// its texts.
+const MAX_PERMISSION_BYTES: usize = 8 << 20;
+/// Bytes that cost as much to compare or hash as one short text.
+const TEXT_BYTES: usize = 64;
 
 /// A policy rule, with its lists as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,10 +76,10 @@ impl PolicyRule {
         Value::Object(map)
     }
 
-    /// Number of texts in its lists.
+    /// Number of texts in its lists, by their [cost](text_cost).
     pub(crate) fn texts(&self) -> usize {
         let lists = [&self.verbs, &self.groups, &self.resources, &self.names, &self.urls];
-        lists.iter().map(|list| list.len()).sum()
+        lists.into_iter().flatten().map(|text| text_cost(text)).sum()
     }
 
     pub(crate) fn allows_resource(&self, question: &ResourceQuestion<'_>) -> bool {
@@ -98,13 +103,9 @@ impl PolicyRule {
     }
 
     /// Expands the rule into rules of one verb, group, resource and name, or one verb and path;
-    /// `None` if there are more than `limit`.
-    pub(crate) fn single_permissions(&self, limit: usize) -> Option<Vec<Self>> {
-        let names = self.names.len().max(1);
-        let resources = self.groups.len().checked_mul(self.resources.len())?.checked_mul(names)?;
-        if resources.checked_add(self.urls.len())?.checked_mul(self.verbs.len())? > limit {
-            return None;
-        }
+    /// `None` if they are too many or too long.
+    pub(crate) fn single_permissions(&self, left: &mut PermissionBudget) -> Option<Vec<Self>> {
+        left.take(self)?;
         let mut permissions = Vec::new();
         for verb in &self.verbs {
             let verbs = vec![verb.clone()];
@@ -136,6 +137,58 @@ impl PolicyRule {
         }
         Some(permissions)
     }
+}
+
+/// What single permissions may still take.
+#[derive(Debug)]
+pub(crate) struct PermissionBudget {
+    permissions: usize,
+    /// Of their texts.
+    bytes: usize,
+}
+
+impl PermissionBudget {
+    pub(crate) fn new(permissions: usize) -> Self {
+        Self { permissions, bytes: MAX_PERMISSION_BYTES }
+    }
+
+    fn take(&mut self, rule: &PolicyRule) -> Option<()> {
+        let mut objects = Combinations::ONE.with(&rule.groups)?.with(&rule.resources)?;
+        if !rule.names.is_empty() {
+            objects = objects.with(&rule.names)?;
+        }
+        let paths = Combinations::ONE.with(&rule.urls)?;
+        let number = objects.number.checked_add(paths.number)?;
+        let bytes = objects.bytes.checked_add(paths.bytes)?;
+        let all = Combinations { number, bytes }.with(&rule.verbs)?;
+        self.permissions = self.permissions.checked_sub(all.number)?;
+        self.bytes = self.bytes.checked_sub(all.bytes)?;
+        Some(())
+    }
+}
+
+/// Combinations of one text of each of several lists.
+#[derive(Clone, Copy)]
+struct Combinations {
+    number: usize,
+    /// Of all their texts.
+    bytes: usize,
+}
+
+impl Combinations {
+    /// Of no list.
+    const ONE: Self = Self { number: 1, bytes: 0 };
+
+    fn with(self, words: &[String]) -> Option<Self> {
+        let own = words.iter().map(String::len).sum::<usize>().checked_mul(self.number)?;
+        let number = self.number.checked_mul(words.len())?;
+        Some(Self { number, bytes: self.bytes.checked_mul(words.len())?.checked_add(own)? })
+    }
+}
+
+/// How many short texts cost as much as this one.
+pub(super) fn text_cost(text: &str) -> usize {
+    1 + text.len() / TEXT_BYTES
 }
 
 impl std::fmt::Display for PolicyRule {
@@ -174,4 +227,45 @@ pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
         .and_then(Value::as_array)
         .map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_34_permissions_are_expanded_within_a_budget_of_bytes() {
+        let words = |number: usize, length: usize| vec!["x".repeat(length); number];
+        let rule = |verbs, names, urls| PolicyRule {
+            verbs,
+            groups: words(2, 5),
+            resources: words(3, 7),
+            names,
+            urls,
+        };
+        let expanded = |rule: &PolicyRule, left: &mut PermissionBudget| {
+            let before = left.bytes;
+            let permissions = rule.single_permissions(left)?;
+            let texts = permissions.iter().flat_map(|one| {
+                [&one.verbs, &one.groups, &one.resources, &one.names, &one.urls]
+                    .into_iter()
+                    .flatten()
+            });
+            assert_eq!(texts.map(String::len).sum::<usize>(), before - left.bytes);
+            Some(permissions.len())
+        };
+        let left = || PermissionBudget::new(1000);
+        let small = rule(words(2, 3), words(5, 11), words(4, 13));
+        assert_eq!(expanded(&small, &mut left()), Some(2 * (2 * 3 * 5 + 4)));
+        assert_eq!(expanded(&rule(words(2, 3), Vec::new(), Vec::new()), &mut left()), Some(12));
+        assert_eq!(expanded(&rule(words(40, 3), words(5, 1), Vec::new()), &mut left()), None);
+        // A megabyte, a hundred times.
+        let long = rule(words(17, 3), words(1, 1 << 20), Vec::new());
+        assert_eq!(expanded(&long, &mut left()), None);
+        // The budget is that of all rules.
+        let third = rule(words(1, 3), words(1, MAX_PERMISSION_BYTES / 20), Vec::new());
+        let mut left = left();
+        let all = [(); 4].map(|()| expanded(&third, &mut left).is_some());
+        assert_eq!(all, [true, true, true, false]);
+    }
 }
