@@ -100,6 +100,11 @@ impl Objects {
         self.store.get(&prefix.key(namespace, name).ok()?)
     }
 
+    /// Length of the published object; 0 if there is none.
+    pub(super) fn bytes(&self, kind: BoundKind, namespace: &str, name: &str) -> usize {
+        self.entry(kind, namespace, name).map_or(0, |entry| entry.bytes.len())
+    }
+
     /// The published object.
     pub(super) fn get(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Document> {
         self.entry(kind, namespace, name)

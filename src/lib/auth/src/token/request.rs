@@ -9,6 +9,7 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use ferrokube_storage::Need;
 
@@ -38,11 +39,28 @@ impl ComputedResource for ServiceAccountTokens {
             target.namespace.as_deref().unwrap_or_default(),
             target.name.as_deref().unwrap_or_default(),
         );
-        Box::pin(async move { self.inner.issue(context, namespace, name, object) })
+        Box::pin(async move {
+            if self.inner.reads_much(namespace, &object) {
+                leave_worker().await;
+            }
+            self.inner.issue(context, namespace, name, object)
+        })
     }
 }
 
 impl Inner {
+    /// Whether the object that the token is to be bound to is long: its owner writes it.
+    pub(super) fn reads_much(&self, namespace: &str, request: &Document) -> bool {
+        let text = |field| request.str(&["spec", "boundObjectRef", field]).unwrap_or_default();
+        let kind = match text("kind") {
+            "Pod" => BoundKind::Pod,
+            "Node" => BoundKind::Node,
+            "Secret" => BoundKind::Secret,
+            _ => return false,
+        };
+        self.objects.bytes(kind, namespace, text("name")) > INLINE_BYTES
+    }
+
     pub(super) fn issue(
         &self,
         context: &RequestContext,

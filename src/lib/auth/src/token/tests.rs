@@ -600,6 +600,23 @@ async fn refusals_name_the_same_objects_as_kube_apiserver() {
 /// Large accounts, pods and secrets, in every state: each revision is parsed once, for valid and
 /// invalid tokens, however many there are.
 #[tokio::test]
+async fn fault_34_a_token_is_bound_to_a_long_object_off_the_workers() {
+    let fixture = Fixture::new().await;
+    for (name, length) in [("short", 100), ("long", 20_000)] {
+        let metadata = json!({"name": name, "namespace": "n", "uid": name});
+        let secret = json!({"metadata": metadata, "data": {"text": "x".repeat(length)}});
+        put(&fixture.store, "secrets", secret).await;
+    }
+    let reads_much = |name: &str| {
+        let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": name});
+        fixture.token(json!({ "boundObjectRef": reference }));
+        let request = json!({"spec": {"boundObjectRef": reference}});
+        fixture.tokens.inner.reads_much("n", &Document::from_value(request).expect("an object"))
+    };
+    assert_eq!(["short", "long"].map(reads_much), [false, true]);
+}
+
+#[tokio::test]
 async fn fault_51_tokens_of_large_objects_cost_one_parse_per_revision() {
     const FAT: usize = 200_000;
     let fixture = Fixture::new().await;
