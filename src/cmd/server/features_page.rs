@@ -3,10 +3,12 @@
 use super::pages::{UiPage, check_method, response};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_apimachinery::work;
 use ferrokube_auth::{Access, ResourceAccess, RightsScope};
 use ferrokube_controlplane::{Route, RouteFuture, RouteRequest};
 use ferrokube_feature_admin::board::{
-    BoardPage, BoardRequest, CONTENT_SECURITY_POLICY, board, feature, message, style,
+    BoardPage, BoardRequest, CONTENT_SECURITY_POLICY, MAX_PAGE_BYTES, board, feature, message,
+    style,
 };
 use ferrokube_serve::Response;
 use ferrokube_server::ServerContext;
@@ -84,8 +86,11 @@ impl FeaturesPage {
     fn board(&self, namespace: &str) -> BoardPage {
         let Some(prefix) = self.prefix() else { return not_served(namespace) };
         let snapshot = self.0.store.snapshot(&prefix);
-        let stored = snapshot.range(Some(namespace), None).map(|entry| &*entry.bytes);
-        tokio::task::block_in_place(|| board(namespace, stored))
+        let stored = snapshot.range(Some(namespace), None).map(|entry| {
+            work::breathe_now();
+            &*entry.bytes
+        });
+        board(namespace, stored)
     }
 
     fn feature(&self, namespace: &str, name: &str) -> BoardPage {
@@ -104,6 +109,10 @@ fn not_served(namespace: &str) -> BoardPage {
 }
 
 impl Route for FeaturesPage {
+    fn room(&self) -> usize {
+        MAX_PAGE_BYTES
+    }
+
     fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         Box::pin(async move { self.respond(request).await })
     }

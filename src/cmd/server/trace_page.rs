@@ -4,17 +4,23 @@
 use super::pages::{self, UiPage, check_method};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_apimachinery::work;
 use ferrokube_auth::{Access, Authorizer, ResourceAccess, RightsScope};
 use ferrokube_controlplane::{Observer, RequestRecord, Route, RouteFuture, RouteRequest};
 use ferrokube_serve::Response;
 use ferrokube_timeline::line::LoggedRequest;
-use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Ring, TracePages};
+use ferrokube_timeline::{
+    CONTENT_SECURITY_POLICY, MAX_PAGE_BYTES, ObjectRef, Page, Ring, TracePages,
+};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Path of the pages.
 pub(super) const PATH: &str = "/ui/trace/";
+/// Objects of whose events the rights are checked for a page, each for up to half a millisecond;
+/// those of others are left out.
+const MAX_DECISIONS: usize = 2000;
 
 /// The pages and the authorizer that filters them.
 pub(super) struct TracePage {
@@ -34,15 +40,13 @@ impl TracePage {
                 body: String::new(),
             }));
         };
-        let known: RefCell<HashMap<Option<ObjectRef>, bool>> = RefCell::default();
-        let may = |object: Option<&ObjectRef>| {
-            let mut known = known.borrow_mut();
-            known.get(&object.cloned()).copied().unwrap_or_else(|| {
-                let answer = self.may(&request.user, object);
-                known.insert(object.cloned(), answer);
-                answer
-            })
-        };
+        let rights = RefCell::new(EventRights {
+            page: self,
+            user: &request.user,
+            of_none: None,
+            known: HashMap::new(),
+        });
+        let may = |object: Option<&ObjectRef>| rights.borrow_mut().may(object);
         Ok(response(self.pages.answer(rest, uri.query().unwrap_or_default(), &may)))
     }
 
@@ -62,7 +66,40 @@ impl TracePage {
     }
 }
 
+/// A user's rights to the events of a page.
+struct EventRights<'a> {
+    page: &'a TracePage,
+    user: &'a UserInfo,
+    /// To events without an object.
+    of_none: Option<bool>,
+    known: HashMap<ObjectRef, bool>,
+}
+
+impl EventRights<'_> {
+    fn may(&mut self, object: Option<&ObjectRef>) -> bool {
+        work::breathe();
+        let (page, user) = (self.page, self.user);
+        let Some(object) = object else {
+            return *self.of_none.get_or_insert_with(|| page.may(user, None));
+        };
+        if let Some(known) = self.known.get(object) {
+            return *known;
+        }
+        if self.known.len() >= MAX_DECISIONS {
+            return false;
+        }
+        work::breathe_now();
+        let is_allowed = page.may(user, Some(object));
+        self.known.insert(object.clone(), is_allowed);
+        is_allowed
+    }
+}
+
 impl Route for TracePage {
+    fn room(&self) -> usize {
+        MAX_PAGE_BYTES
+    }
+
     fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         Box::pin(async move {
             // The events may be of objects in any namespace.

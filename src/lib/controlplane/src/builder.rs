@@ -267,6 +267,7 @@ impl ApiServerBuilder {
                 encoder: encoder.clone(),
                 gates: self.gates.clone(),
                 flow: Arc::clone(&flow),
+                registry: self.registry.clone(),
             },
             resources: ResourceApi {
                 registry: self.registry.clone(),

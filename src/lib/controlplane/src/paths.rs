@@ -1,6 +1,7 @@
 //! Non-resource paths: discovery, OpenAPI, health, metrics, tables of flow control, mounted routes.
 
 use crate::action::{Action, no_such_resource};
+use crate::decode::leave_worker_or_reject;
 use crate::discovery::Discovery;
 use crate::encode::{Encoded, Encoder};
 use crate::exchange::Request;
@@ -10,13 +11,15 @@ use crate::mounts::Mounts;
 use crate::negotiate::{self, Accepted, Form, wants_pretty};
 use crate::openapi::OpenApi;
 use crate::rejection::{Rejection, method_not_allowed};
-use crate::route::RouteRequest;
+use crate::route::{Route, RouteRequest};
 use crate::{body, openapi, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_features::{Gates, OPENAPI_V3};
-use ferrokube_flow::Flow;
-use ferrokube_serve::Response;
+use ferrokube_flow::{Flow, shrink_list};
+use ferrokube_registry::Registry;
+use ferrokube_serve::{BodyGuard, Response};
 use http::header::{ACCEPT, AUTHORIZATION, HeaderName, USER_AGENT};
+use http_body::Body as _;
 use std::sync::Arc;
 
 /// State of non-resource paths.
@@ -30,6 +33,7 @@ pub(crate) struct PathApi {
     pub(crate) encoder: Encoder,
     pub(crate) gates: Gates,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) registry: Registry,
 }
 
 /// Responds to an authorized request for a path that is no resource's.
@@ -122,7 +126,35 @@ async fn route(
         body: request.take_body().unwrap_or_else(body::empty),
         user: request.user().clone(),
     };
-    route.answer(routed).await.map_err(Rejection::from)
+    if route.room() == 0 {
+        return route.answer(routed).await.map_err(Rejection::from);
+    }
+    // Boxed: every request would carry its future.
+    Box::pin(answer_in_slot(api, request, &*route, routed)).await
+}
+
+/// The response of a route that needs room, which it holds until its client has read it.
+async fn answer_in_slot(
+    api: &PathApi,
+    request: &Request<'_>,
+    route: &dyn Route,
+    routed: RouteRequest,
+) -> Result<Response, Rejection> {
+    let (class, held) = (request.class(), api.metrics.held());
+    api.flow.list(class, route.room(), held).await?;
+    let caller = request.caller_number();
+    let answer = async {
+        leave_worker_or_reject(caller).await?;
+        route.answer(routed).await.map_err(Rejection::from)
+    };
+    let mut response = api.registry.offload().run(caller, Box::pin(answer)).await?;
+    let bytes = response.body().size_hint().upper().and_then(|bytes| bytes.try_into().ok());
+    let bytes = bytes.unwrap_or(route.room());
+    shrink_list(bytes);
+    if let Some(room) = api.flow.take_list_grant(class, bytes, held).await? {
+        response.extensions_mut().insert(BodyGuard(Arc::new(room)));
+    }
+    Ok(response)
 }
 
 fn is_identity_header(name: &HeaderName) -> bool {

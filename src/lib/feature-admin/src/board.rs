@@ -12,8 +12,12 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self';
 
 /// Features shown, and read for it.
 pub const MAX_FEATURES: usize = 1000;
-/// Bytes of features read for a page: they are parsed on a worker of the server.
-pub const MAX_BYTES: usize = 4 << 20;
+/// Bytes of features read for a page.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Bytes of a feature that is read. A tree of many small maps takes a hundred times its text.
+pub const MAX_FEATURE_BYTES: usize = 64 << 10;
+/// Most bytes that a page and what it is made of take: a character may be escaped by eight.
+pub const MAX_PAGE_BYTES: usize = 12 * MAX_BYTES;
 /// Longest name of a namespace or feature.
 const MAX_NAME: usize = 253;
 
@@ -160,17 +164,23 @@ pub fn style() -> BoardPage {
 }
 
 /// The board of a namespace: its features in the stored form, in order; at most [`MAX_FEATURES`]
-/// and [`MAX_BYTES`] are read.
+/// and [`MAX_BYTES`] are read, none above [`MAX_FEATURE_BYTES`].
 pub fn board<'a>(namespace: &str, features: impl Iterator<Item = &'a [u8]>) -> BoardPage {
     let mut features = features.peekable();
-    let (mut rows, mut left) = (Vec::new(), MAX_BYTES);
+    let (mut rows, mut left, mut is_complete) = (Vec::new(), MAX_BYTES, true);
     while rows.len() < MAX_FEATURES
-        && let Some(bytes) = features.next_if(|bytes| bytes.len() <= left)
+        && let Some(bytes) = features.next_if(|bytes| is_too_large(bytes) || bytes.len() <= left)
     {
+        if is_too_large(bytes) {
+            is_complete = false;
+            continue;
+        }
         left -= bytes.len();
         rows.push(BoardRow::new(&report(bytes)));
     }
-    let message = if features.peek().is_some() {
+    let message = if !is_complete {
+        "Features above 64 KiB are left out; kubectl get features shows all.".to_owned()
+    } else if features.peek().is_some() {
         format!("Only the first {} are shown; kubectl get features shows all.", rows.len())
     } else {
         String::new()
@@ -185,6 +195,10 @@ pub fn feature(namespace: &str, name: &str, stored: Option<&[u8]>) -> BoardPage 
     let Some(bytes) = stored else {
         return message(404, namespace, &format!("There is no feature {name} in {namespace}."));
     };
+    if is_too_large(bytes) {
+        let text = format!("The feature {name} in {namespace} is above 64 KiB; kubectl shows it.");
+        return message(200, namespace, &text);
+    }
     let report = report(bytes);
     let enable = report.configured != "Enabled";
     let change = if report.is_settable() {
@@ -199,6 +213,10 @@ pub fn feature(namespace: &str, name: &str, stored: Option<&[u8]>) -> BoardPage 
 /// A page that only says something.
 pub fn message(status: u16, namespace: &str, text: &str) -> BoardPage {
     html(status, &MessageTemplate { namespace, message: &safe(text) })
+}
+
+fn is_too_large(bytes: &[u8]) -> bool {
+    bytes.len() > MAX_FEATURE_BYTES
 }
 
 fn report(bytes: &[u8]) -> FeatureReport {
@@ -306,12 +324,18 @@ mod tests {
         let page = board(KUBERNETES, many.take(10_000));
         assert!(page.body.contains("Only the first 1000 are shown"));
         assert_eq!(read.get(), MAX_FEATURES + 1);
-        // Large ones cost as much as many.
-        let mut large = turning();
-        large["status"]["transitionTasks"] = json!(["x".repeat(1 << 20)]);
-        let bytes = serde_json::to_vec(&large).unwrap();
+        // Long ones cost as much as many.
+        let mut long = turning();
+        long["status"]["transitionTasks"] = json!(["x".repeat(MAX_BYTES / 20)]);
+        let bytes = serde_json::to_vec(&long).unwrap();
         let page = board(KUBERNETES, std::iter::repeat_n(bytes.as_slice(), 100));
-        assert!(page.body.contains("Only the first 3 are shown"));
+        assert!(page.body.contains("Only the first 19 are shown"));
+        long["status"]["transitionTasks"] = json!(["x".repeat(MAX_FEATURE_BYTES)]);
+        let bytes = serde_json::to_vec(&long).unwrap();
+        let page = board(KUBERNETES, std::iter::once(bytes.as_slice()));
+        assert!(page.body.contains("Features above 64 KiB are left out"));
+        let page = super::feature(KUBERNETES, "LogTracking", Some(&bytes));
+        assert!(page.body.contains("is above 64 KiB") && !page.body.contains("xxx"));
         assert_eq!(board("shop", std::iter::empty()).status, 200);
         assert_eq!(super::feature("shop", "Toys", None).status, 404);
         assert_eq!(super::feature("shop", "Toys", Some(b"{")).status, 200, "unreadable is empty");

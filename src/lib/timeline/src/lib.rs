@@ -18,7 +18,7 @@ pub mod search;
 pub mod story;
 
 pub use files::is_hidden;
-pub use page::{CONTENT_SECURITY_POLICY, Page, TracePages};
+pub use page::{CONTENT_SECURITY_POLICY, MAX_PAGE_BYTES, Page, TracePages};
 pub use ring::{ObjectRef, Ring};
 pub use search::{ObjectName, SearchError, SearchQuery, last_life, search};
 pub use story::{Story, TraceAction, TraceStory};

@@ -12,7 +12,9 @@ use ferrokube_trace::{InitialTraceId, TraceContext};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Events kept per family; older ones are dropped.
 pub const MAX_EVENTS: usize = 256;
@@ -22,6 +24,10 @@ pub const MAX_BYTES: usize = 16 << 20;
 const MAX_LINE_BYTES: usize = 2 << 10;
 /// Fixed cost of an event on top of its text.
 const OVERHEAD_BYTES: usize = 400;
+/// Bytes of the events of a story, counted alike; further events are left out.
+pub const MAX_STORY_BYTES: usize = 1 << 20;
+/// Events copied at a time under the lock, which every request takes: some 20 us.
+const BATCH: usize = 1024;
 
 /// Object of an event. Whoever may get it may see the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,7 +47,7 @@ pub struct ObjectRef {
 /// Access check for events; `None` is an event without an object.
 pub type AccessCheck<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct RingEvent {
     object: Option<ObjectRef>,
     line: LogLine,
@@ -50,9 +56,11 @@ struct RingEvent {
 
 #[derive(Debug, Default)]
 struct Family {
-    events: VecDeque<RingEvent>,
+    events: VecDeque<Arc<RingEvent>>,
     touched: u64,
 }
+
+type FamilyEvents = Vec<Arc<RingEvent>>;
 
 #[derive(Debug, Default)]
 struct RingState {
@@ -119,67 +127,68 @@ impl Ring {
         else {
             return;
         };
-        state.push(initial, RingEvent { object, line, bytes });
+        state.push(initial, Arc::new(RingEvent { object, line, bytes }));
     }
 
     fn lock(&self) -> MutexGuard<'_, RingState> {
         self.state.lock()
     }
 
-    /// Everything visible about an id: all traces of a family, or the trace of a trace or span id,
-    /// always complete.
+    /// Everything visible about an id: all traces of a family, or the trace of a trace or span id;
+    /// complete up to [`MAX_STORY_BYTES`].
     pub fn story(&self, id: &str, may: &AccessCheck<'_>) -> Story {
-        let seen = self.about(id).into_iter().filter(|event| may(event.object.as_ref()));
-        let entries = seen
-            .map(|event| StoryEntry {
-                component: component(Path::new("apiserver"), &event.line),
-                line: event.line,
-            })
-            .collect();
-        Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0)
+        let mut left = MAX_STORY_BYTES;
+        let (mut entries, mut omitted) = (Vec::new(), 0);
+        for event in self.about(id).iter().filter(|event| may(event.object.as_ref())) {
+            let Some(rest) = left.checked_sub(event.bytes) else {
+                omitted += 1;
+                continue;
+            };
+            left = rest;
+            let component = component(Path::new("apiserver"), &event.line);
+            entries.push(StoryEntry { component, line: event.line.clone() });
+        }
+        Story { omitted, ..Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0) }
     }
 
-    /// Copies, so that the lock is not held during access checks.
-    fn about(&self, id: &str) -> Vec<RingEvent> {
-        let state = self.lock();
-        let family =
-            id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
+    fn about(&self, id: &str) -> Vec<Arc<RingEvent>> {
+        let families = self.families();
+        let family = id.parse().ok().and_then(|asked: InitialTraceId| {
+            families.iter().find(|(initial, _)| *initial == asked)
+        });
         // Traces of this family may contain events of other families: a deletion continues with the
         // dependents.
-        let mut traces: HashSet<&str> = family
-            .iter()
-            .flat_map(|family| &family.events)
-            .map(|event| event.line.trace_id.as_str())
-            .collect();
-        let all = || state.families.values().flat_map(|family| &family.events);
-        traces.extend(
-            all()
-                .filter(|event| event.line.span_id == id || event.line.trace_id == id)
-                .map(|event| event.line.trace_id.as_str()),
-        );
-        all().filter(|event| traces.contains(event.line.trace_id.as_str())).cloned().collect()
+        let of_family = family.iter().flat_map(|(_, events)| events);
+        let all = || families.iter().flat_map(|(_, events)| events);
+        let named = all().filter(|event| event.line.span_id == id || event.line.trace_id == id);
+        let traces: HashSet<&str> =
+            of_family.chain(named).map(|event| event.line.trace_id.as_str()).collect();
+        let found = all().filter(|event| traces.contains(event.line.trace_id.as_str()));
+        found.cloned().collect()
+    }
+
+    /// All families with their events, the most recently used first. Requests wait for the lock, so
+    /// it is taken for a batch at a time: a family may have got events since, and is copied again.
+    fn families(&self) -> Vec<(InitialTraceId, FamilyEvents)> {
+        let mut copied = Vec::new();
+        let begun = self.lock().clock;
+        let mut next = 0;
+        while next <= begun {
+            next = self.lock().copy(next..=begun, BATCH, &mut copied);
+        }
+        self.lock().copy(next..=u64::MAX, usize::MAX, &mut copied);
+        copied.reverse();
+        let mut seen = HashSet::new();
+        copied.retain(|(initial, _)| seen.insert(*initial));
+        copied
     }
 
     /// The most recently used families, newest first, as far as they are visible.
     pub fn recent(&self, count: usize, may: &AccessCheck<'_>) -> Vec<RecentFamily> {
-        let ids: Vec<InitialTraceId> = self.lock().order.values().rev().copied().collect();
-        ids.into_iter().filter_map(|initial| self.summary(initial, may)).take(count).collect()
-    }
-
-    fn summary(&self, initial: InitialTraceId, may: &AccessCheck<'_>) -> Option<RecentFamily> {
-        let events: Vec<RingEvent> =
-            self.lock().families.get(&initial)?.events.iter().cloned().collect();
-        let seen: Vec<&RingEvent> =
-            events.iter().filter(|event| may(event.object.as_ref())).collect();
-        let object = seen.iter().find_map(|event| event.object.clone())?;
-        let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
-        Some(RecentFamily {
-            initial,
-            object,
-            last: seen.last()?.line.time,
-            message: request.line.message.clone(),
-            events: seen.len(),
-        })
+        let families = self.families();
+        let visible =
+            families.iter().filter_map(|(initial, events)| summary(*initial, events, may));
+        visible.take(count).collect()
     }
 
     /// Families of objects with this name, newest first. `resource` is the plural, optionally with
@@ -205,30 +214,56 @@ impl Ring {
                 && placed
                 && group.is_none_or(|group| object.group == group)
         };
-        let found: Vec<(InitialTraceId, ObjectRef)> = {
-            let state = self.lock();
-            let of = |initial: &InitialTraceId| {
-                let object = state
-                    .families
-                    .get(initial)?
-                    .events
-                    .iter()
-                    .filter_map(|event| event.object.as_ref())
-                    .find(|object| fits(object))?;
-                Some((*initial, object.clone()))
-            };
-            state.order.values().rev().filter_map(of).collect()
-        };
-        found
-            .into_iter()
-            .filter(|(_, object)| may(Some(object)))
-            .map(|(initial, _)| initial)
-            .collect()
+        let families = self.families();
+        let found = families.iter().filter(|(_, events)| {
+            let object =
+                events.iter().filter_map(|event| event.object.as_ref()).find(|it| fits(it));
+            object.is_some_and(|object| may(Some(object)))
+        });
+        found.map(|(initial, _)| *initial).collect()
     }
 }
 
+fn summary(
+    initial: InitialTraceId,
+    events: &[Arc<RingEvent>],
+    may: &AccessCheck<'_>,
+) -> Option<RecentFamily> {
+    let seen: Vec<&Arc<RingEvent>> =
+        events.iter().filter(|event| may(event.object.as_ref())).collect();
+    let object = seen.iter().find_map(|event| event.object.clone())?;
+    let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
+    Some(RecentFamily {
+        initial,
+        object,
+        last: seen.last()?.line.time,
+        message: request.line.message.clone(),
+        events: seen.len(),
+    })
+}
+
 impl RingState {
-    fn push(&mut self, initial: InitialTraceId, event: RingEvent) {
+    /// Copies families last used at these times, the first ones with `most` events or slightly more.
+    /// Returns from when on the others were used.
+    fn copy(
+        &self,
+        times: RangeInclusive<u64>,
+        most: usize,
+        copied: &mut Vec<(InitialTraceId, FamilyEvents)>,
+    ) -> u64 {
+        let (mut events, end) = (0, times.end().saturating_add(1));
+        for (touched, initial) in self.order.range(times) {
+            if events >= most {
+                return *touched;
+            }
+            let Some(family) = self.families.get(initial) else { continue };
+            events += family.events.len();
+            copied.push((*initial, family.events.iter().cloned().collect()));
+        }
+        end
+    }
+
+    fn push(&mut self, initial: InitialTraceId, event: Arc<RingEvent>) {
         self.clock += 1;
         self.bytes += event.bytes;
         let family = self.families.entry(initial).or_default();
@@ -331,6 +366,49 @@ mod tests {
         assert_eq!(ring.recent(10, &may)[0].events, 1);
         assert!(ring.recent(10, &|_| false).is_empty());
         assert!(ring.families_of("configmaps", "default", "theirs", &may).is_empty());
+    }
+
+    #[test]
+    fn fault_34_pages_do_not_hold_up_requests() {
+        let (ring, first) = (Ring::default(), TraceContext::root());
+        for _ in 0..3 * BATCH {
+            let root = TraceContext::root();
+            request(&ring, &root.with_initial(Some(root.trace_id)), "a", "/a");
+        }
+        let mut copied = Vec::new();
+        let clock = ring.lock().clock;
+        let next = ring.lock().copy(0..=clock, BATCH, &mut copied);
+        assert_eq!((copied.len(), next), (BATCH, BATCH as u64 + 1));
+        // Nobody holds the lock while rights are checked.
+        let calls = std::cell::Cell::new(0);
+        let may = |_: Option<&ObjectRef>| {
+            calls.set(calls.get() + 1);
+            assert!(ring.state.try_lock().is_some());
+            calls.get() % 2 == 0
+        };
+        assert_eq!(ring.recent(10, &may).len(), 10);
+        assert_eq!(calls.get(), 20, "further families are not checked");
+        // A family that is used again meanwhile is copied once, as it is then.
+        let all = ring.families();
+        assert_eq!(all.len(), 3 * BATCH);
+        let oldest = all.last().unwrap().0;
+        request(&ring, &first.with_initial(Some(oldest)), "b", "/b");
+        let all = ring.families();
+        assert_eq!((all.len(), all[0].0, all[0].1.len()), (3 * BATCH, oldest, 2));
+    }
+
+    #[test]
+    fn a_story_is_bounded() {
+        let (ring, root) = (Ring::default(), TraceContext::root());
+        let context = root.with_initial(Some(root.trace_id));
+        let long = "u".repeat(MAX_STORY_BYTES / 8);
+        for _ in 0..20 {
+            request(&ring, &context, "a", &long);
+        }
+        let id = root.trace_id.to_string();
+        assert_eq!(ring.about(&id).len(), 20);
+        assert_eq!(ring.story(&id, &|_| true).omitted, 13);
+        assert_eq!(ring.story(&id, &|_| false).omitted, 0, "neither what may not be read");
     }
 
     #[test]

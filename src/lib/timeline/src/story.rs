@@ -27,6 +27,8 @@ pub struct Story {
     pub failed: Vec<(PathBuf, String)>,
     /// Bytes searched.
     pub bytes: u64,
+    /// Events left out of a page.
+    pub omitted: usize,
 }
 
 /// One user's request and all it caused.
@@ -103,7 +105,7 @@ impl Story {
             })
             .collect();
         traces.sort_by_key(|trace| trace.actions.first().and_then(TraceAction::begins));
-        Self { ids, traces, skipped, failed, bytes }
+        Self { ids, traces, skipped, failed, bytes, omitted: 0 }
     }
 
     /// Whether nothing was found.

@@ -3,7 +3,8 @@
 use crate::support::{CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
-use ferrokube_controlplane::Limits;
+use ferrokube_controlplane::{Limits, Route, RouteFuture, RouteRequest};
+use ferrokube_registry::offload::has_slot;
 use ferrokube_serve::{Body, Chunk, Peer};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -610,6 +611,33 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
         drop(answer);
         assert_eq!(held_by_all(&server).await[3], 0, "{accept}");
     }
+}
+
+/// 2,000 bytes, made off the workers.
+struct LongPage;
+
+impl Route for LongPage {
+    fn room(&self) -> usize {
+        100_000
+    }
+
+    fn answer<'a>(&'a self, _request: RouteRequest) -> RouteFuture<'a> {
+        Box::pin(async {
+            assert!(has_slot());
+            Ok(http::Response::new(ferrokube_serve::full("x".repeat(2000))))
+        })
+    }
+}
+
+#[tokio::test]
+async fn fault_34_a_page_is_made_in_a_slot_and_holds_room_until_it_is_read() {
+    let server = TestServer::with(|it| it.route("/page", true, Arc::new(LongPage))).await;
+    let page = || request("GET", "/page", "reader", ferrokube_serve::empty());
+    let answers = [call(&server, page()).await, call(&server, page()).await];
+    assert!(answers.iter().all(|answer| answer.status() == 200));
+    assert_eq!(held_by_all(&server).await[3], 4000);
+    drop(answers);
+    assert_eq!(held_by_all(&server).await[3], 0);
 }
 
 #[tokio::test]

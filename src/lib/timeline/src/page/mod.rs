@@ -6,7 +6,7 @@
 
 mod view;
 
-use crate::ring::{AccessCheck, Ring};
+use crate::ring::{AccessCheck, MAX_STORY_BYTES, Ring};
 use askama::Template;
 use std::sync::Arc;
 use view::{Section, when};
@@ -16,6 +16,9 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self';
 
 /// Families listed.
 const RECENT: usize = 50;
+/// Most bytes that a page and what it is made of take: an event becomes a row of some 2 KiB, in
+/// which a character may be escaped by five.
+pub const MAX_PAGE_BYTES: usize = 16 * MAX_STORY_BYTES;
 
 /// Renders the pages below `/ui/trace/`.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +67,8 @@ struct TimelineTemplate<'a> {
     id: &'a str,
     title: String,
     sections: Vec<Section>,
+    /// Events beyond [`MAX_STORY_BYTES`].
+    omitted: usize,
     /// Without a ring: where to look instead.
     elsewhere: Option<String>,
 }
@@ -159,6 +164,7 @@ impl TracePages {
                     id,
                     title: "Elsewhere".to_owned(),
                     sections: Vec::new(),
+                    omitted: 0,
                     elsewhere,
                 },
             );
@@ -174,7 +180,7 @@ impl TracePages {
             .map_or_else(|| "No recent events".to_owned(), |section| section.title.clone());
         html(
             if sections.is_empty() { 404 } else { 200 },
-            &TimelineTemplate { id, title, sections, elsewhere: None },
+            &TimelineTemplate { id, title, sections, omitted: story.omitted, elsewhere: None },
         )
     }
 
