@@ -12,7 +12,8 @@ use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
-use http::{Method, Version};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, StatusCode, Version};
 use http_body_util::BodyExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -60,6 +61,11 @@ impl ServerState {
         if exchange.incoming.head.version == Version::HTTP_2 && is_unauthenticated(exchange) {
             // Fault 37: clients without credentials do not keep an HTTP/2 connection.
             response.extensions_mut().insert(CloseConnection);
+        } else if response.status() == StatusCode::UNAUTHORIZED && exchange.authenticated.is_none()
+        {
+            // Fault 51: every further token costs a handshake in the lobby, not only the signature
+            // that a worker checks.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

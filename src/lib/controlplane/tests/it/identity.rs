@@ -91,6 +91,32 @@ async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
 }
 
 #[tokio::test]
+async fn fault_51_a_wrong_token_closes_its_http1_connection() {
+    let server = TestServer::new().await;
+    let cases = [
+        ("/version", None, 200, false),
+        (CONFIGMAPS, None, 403, false),
+        (CONFIGMAPS, Some("Bearer bad"), 401, true),
+        ("/healthz", Some("Bearer bad"), 401, true),
+        (CONFIGMAPS, Some("Bearer admin"), 200, false),
+        (CONFIGMAPS, Some("Bearer alice"), 403, false),
+    ];
+    for (path, credentials, code, closes) in cases {
+        let mut request = Request::builder().uri(path);
+        if let Some(credentials) = credentials {
+            request = request.header("authorization", credentials);
+        }
+        let response = server.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await;
+        let is_closing = response.headers().get("connection").is_some_and(|it| it == "close");
+        assert_eq!(
+            (response.status().as_u16(), is_closing),
+            (code, closes),
+            "{credentials:?} {path}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn anonymous_reads_the_open_paths_only() {
     let server = TestServer::new().await;
     let cases = [
