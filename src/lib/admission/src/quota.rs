@@ -19,7 +19,7 @@ use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
 use std::sync::Arc;
 
 /// Bytes of a namespace's quotas: each create reads them, and writes those that count its object.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 256 << 10;
 /// More bytes are read off the worker.
 const FEW_BYTES: usize = 8 << 10;
 /// Storage prefix of quotas.

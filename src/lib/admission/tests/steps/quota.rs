@@ -156,7 +156,7 @@ async fn fault_34_a_create_reads_quotas_up_to_a_size() {
     let secrets = target(&definition("", "secrets", Scope::Namespaced), Some("n"), "c");
     let takes_long = || chain(&store).create_takes_long(&secrets);
     assert!(!takes_long());
-    let counts = (0..12_000).map(|number| format!("count/k{number:05}.example.com"));
+    let counts = (0..3_000).map(|number| format!("count/k{number:05}.example.com"));
     let counts: Map = counts.map(|name| (name, json!("1"))).collect();
     let counts = Value::Object(counts);
     for name in ["r", "s"] {
@@ -167,7 +167,7 @@ async fn fault_34_a_create_reads_quotas_up_to_a_size() {
     write_quota(&store, "t", json!({}), counts, json!({})).await;
     let failure = admit(&store, "", "secrets").unwrap_err();
     assert_eq!(failure.code, 403);
-    assert!(failure.message.contains("have more than 1048576 bytes"), "{failure}");
+    assert!(failure.message.contains("have more than 262144 bytes"), "{failure}");
     let kind = definition("", "secrets", Scope::Namespaced);
     write_namespace(&store, "m", "Active").await;
     let elsewhere = StepRequest::create(target(&kind, Some("m"), "c"));
