@@ -139,11 +139,11 @@ impl PolicyRule {
     }
 }
 
-/// What single permissions may still take.
+/// Limits of the single permissions that remain to be expanded.
 #[derive(Debug)]
 pub(crate) struct PermissionBudget {
     permissions: usize,
-    /// Of their texts.
+    /// Bytes of their texts.
     bytes: usize,
 }
 
@@ -171,12 +171,12 @@ impl PermissionBudget {
 #[derive(Clone, Copy)]
 struct Combinations {
     number: usize,
-    /// Of all their texts.
+    /// Bytes of the texts of all of them.
     bytes: usize,
 }
 
 impl Combinations {
-    /// Of no list.
+    /// The one combination of no lists.
     const ONE: Self = Self { number: 1, bytes: 0 };
 
     fn with(self, words: &[String]) -> Option<Self> {
