@@ -36,10 +36,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Max connections.
-const CONNECTIONS: usize = 1000;
-/// Max concurrent streams.
-const STREAMS: usize = 256;
+/// Max connections, of which one address gets half.
+const CONNECTIONS: usize = 2000;
+/// Max concurrent streams: as many as an API server opens (`MAX_CONNECTIONS` of crate connect), which
+/// shares them among its users. With fewer here, one of them could take all.
+const STREAMS: usize = 512;
 /// Poll interval of certificate files.
 const RELOAD: Duration = Duration::from_secs(20);
 /// Poll intervals of the client CA published by the API server: before and after it is found.
