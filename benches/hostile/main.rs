@@ -9,12 +9,14 @@
 //! ```
 //!
 //! One server with 10,000 objects takes all attacks in turn, so memory that an attack leaves behind
-//! counts against the next. Created objects are deleted in between.
+//! counts against the next. Created objects are deleted in between. Another server takes those on
+//! what is not served by default.
 //! Attackers run on threads of the lowest priority, so that they do not win by taking CPU from the
 //! server.
-//! Start at `attacks::ALL`.
+//! Start at `attacks::BY_SERVER`.
 
 mod attacks;
+mod kubelet;
 mod share;
 mod testbed;
 mod victim;
@@ -26,7 +28,8 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use testbed::Testbed;
+use testbed::{TargetServer, Testbed};
+use tokio::runtime::Handle;
 use victim::{Latencies, Victim};
 
 #[derive(Parser, Debug)]
@@ -76,6 +79,8 @@ struct AttackOutcome {
     name: &'static str,
     latencies: Latencies,
     manifests: Latencies,
+    /// p99 of small creates and of manifests without an attack.
+    quiet_p99: [f64; 2],
     /// Peak resident memory of the server, in MiB.
     peak_mib: u64,
     /// Responses and errors that the attacker counted.
@@ -87,14 +92,14 @@ struct AttackOutcome {
 fn main() -> anyhow::Result<()> {
     let options = HostileOptions::parse();
     if options.list {
-        for attack in attacks::ALL {
+        for attack in all_attacks() {
             println!("{:<20} {}", attack.name, attack.what);
         }
         return Ok(());
     }
     for name in &options.only {
         anyhow::ensure!(
-            attacks::ALL.iter().any(|attack| attack.name == name),
+            all_attacks().any(|attack| attack.name == name),
             "unknown attack {name}; see --list"
         );
     }
@@ -117,70 +122,97 @@ fn lower_priority() {
     let _ = rustix::process::nice(19);
 }
 
-async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
+fn all_attacks() -> impl Iterator<Item = &'static Attack> {
+    attacks::BY_SERVER.iter().flat_map(|(_, attacks)| *attacks)
+}
+
+async fn run(options: &HostileOptions, attackers: &Handle) -> anyhow::Result<()> {
     let binary = options.binary.clone().map_or_else(ferrokube_benches::built_binary, Ok)?;
-    let stage = Arc::new(
-        Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?,
-    );
     let seconds = Duration::from_secs(options.seconds);
+    let server = async |served| {
+        let set = Testbed::set(&binary, options.objects, served, attackers);
+        set.await.context("cannot prepare the server").map(Arc::new)
+    };
     if options.share {
-        let kept = share::run(&stage, attackers, seconds).await?;
+        let kept = share::run(&server(TargetServer::Default).await?, attackers, seconds).await?;
         let is_met = share::is_enough(kept);
         anyhow::ensure!(!options.check || is_met, "missed: {:.0} % kept", kept * 100.0);
         return Ok(());
     }
-    let victim = Victim::new(&stage);
+    let mut outcomes: Vec<AttackOutcome> = Vec::new();
+    for (served, attacks) in attacks::BY_SERVER {
+        let is_chosen = |attack: &&Attack| {
+            options.only.is_empty() || options.only.iter().any(|name| name == attack.name)
+        };
+        let chosen: Vec<&Attack> = attacks.iter().filter(is_chosen).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let measured = attack_all(&server(served).await?, attackers, &chosen, seconds).await?;
+        // Of the other server only the attacks, which are compared with its own quiet time.
+        outcomes.extend(measured.into_iter().skip(usize::from(!outcomes.is_empty())));
+    }
+    let table = table(&outcomes);
+    println!("{table}");
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, table).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let missed: Vec<String> = outcomes.iter().filter_map(AttackOutcome::missed).collect();
+    anyhow::ensure!(!options.check || missed.is_empty(), "missed: {}", missed.join("; "));
+    Ok(())
+}
+
+/// The quiet outcome, then those of the attacks in turn.
+async fn attack_all(
+    stage: &Arc<Testbed>,
+    attackers: &Handle,
+    attacks: &[&Attack],
+    seconds: Duration,
+) -> anyhow::Result<Vec<AttackOutcome>> {
+    let victim = Victim::new(stage);
     victim.measure(Duration::from_secs(2)).await;
-    let quiet = measured("quiet", &stage, &victim, seconds).await;
-    let quiet_p99 =
+    let mut quiet = measured("quiet", stage, &victim, seconds).await;
+    quiet.quiet_p99 =
         [&quiet.latencies, &quiet.manifests].map(|latencies| latencies.percentile(0.99));
+    let quiet_p99 = quiet.quiet_p99;
+    eprintln!("  {}", row(&quiet));
     let mut outcomes = vec![quiet];
-    let chosen = |attack: &&Attack| {
-        options.only.is_empty() || options.only.iter().any(|name| name == attack.name)
-    };
-    for attack in attacks::ALL.iter().filter(chosen) {
+    for attack in attacks {
         eprintln!("{}: {}", attack.name, attack.what);
         let tally = Arc::new(attacks::AttackTally::default());
-        let running = attackers.spawn((attack.run)(Arc::clone(&stage), Arc::clone(&tally)));
-        let mut outcome = measured(attack.name, &stage, &victim, seconds).await;
+        let running = attackers.spawn((attack.run)(Arc::clone(stage), Arc::clone(&tally)));
+        let mut outcome = measured(attack.name, stage, &victim, seconds).await;
         running.abort();
         if let Err(error) = running.await
             && error.is_panic()
         {
             anyhow::bail!("the attack {} failed in the bench itself", attack.name);
         }
+        outcome.quiet_p99 = quiet_p99;
         outcome.seen = tally.to_string();
         outcome.lacks = tally.lacks(attack.proof);
-        print_row(&outcome, quiet_p99);
+        eprintln!("  {}", row(&outcome));
         outcomes.push(outcome);
         tokio::time::sleep(SETTLE).await;
         anyhow::ensure!(stage.is_alive().await, "the server does not answer after {}", attack.name);
         stage.clear().await?;
-        attacks::wait_for_room(&stage).await?;
+        attacks::wait_for_room(stage).await?;
     }
-    let table = table(&outcomes, quiet_p99);
-    println!("{table}");
-    if let Some(path) = &options.markdown {
-        std::fs::write(path, table).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let missed: Vec<String> =
-        outcomes.iter().filter_map(|outcome| outcome.missed(quiet_p99)).collect();
-    anyhow::ensure!(!options.check || missed.is_empty(), "missed: {}", missed.join("; "));
-    Ok(())
+    Ok(outcomes)
 }
 
 impl AttackOutcome {
     /// p99 of small creates and of manifests, as multiples of the quiet ones.
-    fn slowdowns(&self, quiet_p99: [f64; 2]) -> [f64; 2] {
+    fn slowdowns(&self) -> [f64; 2] {
         [
-            self.latencies.percentile(0.99) / quiet_p99[0],
-            self.manifests.percentile(0.99) / quiet_p99[1],
+            self.latencies.percentile(0.99) / self.quiet_p99[0],
+            self.manifests.percentile(0.99) / self.quiet_p99[1],
         ]
     }
 
     /// Which aims it misses.
-    fn missed(&self, quiet_p99: [f64; 2]) -> Option<String> {
-        let slowdowns = self.slowdowns(quiet_p99);
+    fn missed(&self) -> Option<String> {
+        let slowdowns = self.slowdowns();
         let errors = self.latencies.errors + self.manifests.errors;
         let mut missed = Vec::new();
         for (what, slowdown) in ["creates", "manifests"].into_iter().zip(slowdowns) {
@@ -211,16 +243,20 @@ async fn measured(
     let watch = stage.watch_memory();
     let (latencies, manifests) = victim.measure(seconds).await;
     let peak_mib = watch.peak_mib();
-    AttackOutcome { name, latencies, manifests, peak_mib, seen: String::new(), lacks: Vec::new() }
+    AttackOutcome {
+        name,
+        latencies,
+        manifests,
+        quiet_p99: [f64::NAN; 2],
+        peak_mib,
+        seen: String::new(),
+        lacks: Vec::new(),
+    }
 }
 
-fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
-    eprintln!("  {}", row(outcome, quiet_p99));
-}
-
-fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
+fn row(outcome: &AttackOutcome) -> String {
     let AttackOutcome { name, latencies, manifests, peak_mib, seen, .. } = outcome;
-    let slowdowns = outcome.slowdowns(quiet_p99);
+    let slowdowns = outcome.slowdowns();
     let [small, large] =
         [(latencies, slowdowns[0]), (manifests, slowdowns[1])].map(|(latencies, slowdown)| {
             let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
@@ -233,14 +269,14 @@ fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
     format!("| {name} | {small} | {large} | {peak_mib} | {seen} |")
 }
 
-fn table(outcomes: &[AttackOutcome], quiet_p99: [f64; 2]) -> String {
+fn table(outcomes: &[AttackOutcome]) -> String {
     let measured = "p50 ms | p99 ms | p99 / quiet | errors";
     let mut text = format!(
         "| attack | {measured} | manifests: {measured} | peak RSS MiB | attacker saw |\n{}|\n",
         "|---".repeat(11)
     );
     for outcome in outcomes {
-        text.push_str(&row(outcome, quiet_p99));
+        text.push_str(&row(outcome));
         text.push('\n');
     }
     text

@@ -1,5 +1,6 @@
 //! The server under attack, its users and objects.
 
+use crate::kubelet::DeafKubelet;
 use anyhow::{Context, ensure};
 use ferrokube_testkit::{Client, Cluster, Launch};
 use rustls::pki_types::pem::PemObject;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Token of the measured user, who may create ConfigMaps in the namespace `victim`.
 pub(crate) const VICTIM: &str = "victim-token";
@@ -30,6 +32,15 @@ pub(crate) const TENANTS: [&str; 8] = [
     "tenant7-token",
 ];
 
+/// What a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetServer {
+    /// The default.
+    Default,
+    /// Also the kinds of workloads, Features, and the pages below `/ui/`.
+    Full,
+}
+
 /// A running server.
 pub(crate) struct Testbed {
     cluster: Cluster,
@@ -41,11 +52,19 @@ pub(crate) struct Testbed {
     /// Client configuration that trusts the server, without ALPN.
     pub(crate) tls: rustls::ClientConfig,
     _directory: tempfile::TempDir,
+    /// The kubelet of the node `deaf`.
+    _kubelet: Option<DeafKubelet>,
 }
 
 impl Testbed {
-    /// Starts the server and creates users, rights and objects.
-    pub(crate) async fn set(binary: &Path, objects: usize) -> anyhow::Result<Self> {
+    /// Starts the server and creates users, rights and objects. What attackers need runs on their
+    /// runtime.
+    pub(crate) async fn set(
+        binary: &Path,
+        objects: usize,
+        served: TargetServer,
+        attackers: &Handle,
+    ) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let tokens = directory.path().join("tokens");
         let mut file =
@@ -57,8 +76,14 @@ impl Testbed {
             vec![line(VICTIM, "victim"), line(TENANT, "tenant"), line(AUTHOR, "author")];
         lines.extend(TENANTS.map(|token| line(token, "tenant")));
         std::io::Write::write_all(&mut file, lines.concat().as_bytes())?;
-        let cluster =
-            Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display())).start()?;
+        let mut launch =
+            Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display()));
+        if served == TargetServer::Full {
+            for flag in ["--profile=kubernetes", "--feature-gates=FeatureAPI=true", "--trace-ui"] {
+                launch = launch.flag(flag);
+            }
+        }
+        let cluster = launch.start()?;
         let admin = cluster.admin()?;
         let ca = std::fs::read(cluster.data_dir().join("pki/ca.crt")).context("no CA")?;
         let mut roots = rustls::RootCertStore::empty();
@@ -69,16 +94,22 @@ impl Testbed {
             rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let authority = cluster.url().trim_start_matches("https://").to_owned();
         let host = authority.rsplit_once(':').context("no port")?.0.to_owned();
-        let stage = Self {
+        let mut stage = Self {
             admin,
             authority,
             server_name: ServerName::try_from(host)?,
             tls,
             _directory: directory,
+            _kubelet: None,
             cluster,
         };
         stage.rights().await?;
         stage.custom().await?;
+        if served == TargetServer::Full {
+            let kubelet = attackers.spawn(DeafKubelet::start()).await??;
+            stage.pod(kubelet.port).await?;
+            stage._kubelet = Some(kubelet);
+        }
         stage.fill(objects).await?;
         Ok(stage)
     }
@@ -95,8 +126,8 @@ impl Testbed {
         }
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
-        let read =
-            json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+        let read = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+                {"nonResourceURLs": ["/ui/*"], "verbs": ["get"]}]);
         let define =
             json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
         for namespace in ["victim", "tenant"] {
@@ -128,6 +159,25 @@ impl Testbed {
             .await?;
         }
         Ok(())
+    }
+
+    /// A pod of the namespace `tenant` on a node with this kubelet.
+    async fn pod(&self, port: u16) -> anyhow::Result<()> {
+        self.make("/api/v1/nodes", json!({"metadata": {"name": "deaf"}})).await?;
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+        let placed = self.admin.merge("/api/v1/nodes/deaf/status", &status).await?;
+        ensure!(placed.status == 200, "{}", placed.text);
+        let containers = json!([{"name": "c", "image": "i"}]);
+        let pod = json!({"metadata": {"name": "target"}, "spec": {"nodeName": "deaf", "containers": containers}});
+        for _ in 0..500 {
+            // Refused until the namespace has its service account.
+            if self.admin.post("/api/v1/namespaces/tenant/pods", &pod).await?.status == 201 {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("the pod is not accepted")
     }
 
     /// A custom kind without pruning.
@@ -175,7 +225,10 @@ impl Testbed {
             ensure!(answer.status == 200, "DELETE {path}: {} {}", answer.status, answer.text);
         }
         for path in [
+            "/api/v1/namespaces/tenant/resourcequotas?labelSelector=attack",
             "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/rolebindings?labelSelector=attack",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/roles?labelSelector=attack",
+            "/apis/features.k8s.io/v1alpha1/namespaces/tenant/features?labelSelector=attack",
             "/api/v1/namespaces/tenant/serviceaccounts?labelSelector=attack",
             // Served only after their attacks.
             "/apis/hung.example.com/v1/namespaces/tenant/things",

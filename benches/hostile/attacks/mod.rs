@@ -4,16 +4,21 @@ mod bodies;
 mod connections;
 mod definitions;
 mod frames;
+mod namespaces;
+mod pages;
 mod readers;
+mod tally;
 mod tenants;
+mod tokens;
+mod websockets;
 
 pub(crate) use bodies::wait_for_room;
 
-use crate::testbed::Testbed;
-use std::collections::BTreeMap;
-use std::fmt;
+use crate::testbed::{TargetServer, Testbed};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+pub(crate) use tally::AttackTally;
+use tally::at_once;
 
 /// A running attack.
 pub(crate) type AttackFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,8 +35,8 @@ pub(crate) struct Attack {
     pub(crate) run: fn(Arc<Testbed>, Arc<AttackTally>) -> AttackFuture,
 }
 
-/// All attacks; those that leave much behind come last.
-pub(crate) const ALL: &[Attack] = &[
+/// Attacks on the default; those that leave much behind come last.
+const ALL: &[Attack] = &[
     Attack {
         name: "anonymous-posts",
         what: "250 POSTs a second without credentials, their bodies never end",
@@ -268,57 +273,48 @@ pub(crate) const ALL: &[Attack] = &[
         proof: &["200"],
         run: |s, t| Box::pin(bodies::hot_object(s, t)),
     },
+    Attack {
+        name: "forged-tokens",
+        what: "60 connections with service account tokens of a wrong signature",
+        proof: &["401"],
+        run: |s, t| Box::pin(tokens::forged(s, t)),
+    },
+    Attack {
+        name: "bound-role",
+        what: "64 connections of an account that is bound 40 times to a role of 90,000 names",
+        proof: &["201", "403"],
+        run: |s, t| Box::pin(namespaces::bound_role(s, t)),
+    },
+    Attack {
+        name: "large-quota",
+        what: "64 connections of 8 callers that create what a quota of 200 KB counts",
+        proof: &["quota in force", "201"],
+        run: |s, t| Box::pin(namespaces::large_quota(s, t)),
+    },
 ];
 
-/// Responses and connection ends seen by attackers, counted.
-#[derive(Default)]
-pub(crate) struct AttackTally(Mutex<BTreeMap<String, u64>>);
+/// Attacks on what a server does not serve by default, on one of their own that does.
+const OPTIONAL: &[Attack] = &[
+    Attack {
+        name: "websocket-frames",
+        what: "256 commands by websocket: messages that never end, long pings, pings without end",
+        proof: &["101", "unfinished message", "pings"],
+        run: |s, t| Box::pin(websockets::frames(s, t)),
+    },
+    Attack {
+        name: "features-page",
+        what: "70 Features of 60 KB, and 32 readers of their board",
+        proof: &["200", "201"],
+        run: |s, t| Box::pin(pages::features(s, t)),
+    },
+    Attack {
+        name: "trace-page",
+        what: "32 readers of the recent events, half of them of unknown ids",
+        proof: &["200", "404"],
+        run: |s, t| Box::pin(pages::trace(s, t)),
+    },
+];
 
-impl AttackTally {
-    /// Counts an event.
-    pub(crate) fn count(&self, what: impl Into<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
-    }
-
-    /// What has not been counted.
-    pub(crate) fn lacks(&self, proof: &[&'static str]) -> Vec<&'static str> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        proof.iter().filter(|what| !counts.contains_key(**what)).copied().collect()
-    }
-
-    /// Counts a response, or the reason for its absence.
-    pub(crate) fn answer(&self, answer: &anyhow::Result<(u16, String)>) {
-        match answer {
-            Ok((status, _)) => self.count(status.to_string()),
-            Err(_) => self.count("cut"),
-        }
-    }
-}
-
-impl fmt::Display for AttackTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let words: Vec<_> =
-            counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();
-        f.write_str(&words.join(", "))
-    }
-}
-
-/// Runs `number` instances of `attacker` concurrently, restarting each when it ends.
-async fn at_once<F, R>(number: usize, attacker: F)
-where
-    F: Fn(usize) -> R,
-    R: Future<Output = ()>,
-{
-    let repeated = (0..number).map(|index| {
-        let attacker = &attacker;
-        async move {
-            loop {
-                attacker(index).await;
-                // Do not spin if it ends at once.
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-        }
-    });
-    futures::future::join_all(repeated).await;
-}
+/// The attacks by what their server serves.
+pub(crate) const BY_SERVER: [(TargetServer, &[Attack]); 2] =
+    [(TargetServer::Default, ALL), (TargetServer::Full, OPTIONAL)];

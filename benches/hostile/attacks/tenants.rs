@@ -17,14 +17,22 @@ const ACCOUNTS: &str = "/api/v1/namespaces/tenant/serviceaccounts";
 const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/rolebindings";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 
+/// A request without its body.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) method: &'static str,
+    pub(super) path: &'a str,
+    pub(super) content_type: &'static str,
+}
+
 /// The same request on one connection until that ends.
-async fn repeat(
+pub(super) async fn repeat(
     stage: &Testbed,
     tally: &AttackTally,
-    (method, path, content_type): (&str, &str, &str),
+    Ask { method, path, content_type }: Ask<'_>,
     token: &str,
     body: impl Fn() -> String,
 ) {
@@ -40,8 +48,27 @@ async fn repeat(
     }
 }
 
-async fn make(stage: &Testbed, tally: &AttackTally, path: &str, object: &Value) {
+pub(super) async fn make(stage: &Testbed, tally: &AttackTally, path: &str, object: &Value) {
     send_as(stage, tally, ("POST", path, JSON), (TENANT, object.to_string().as_bytes())).await;
+}
+
+/// Creates objects over one connection.
+pub(super) async fn make_all(
+    stage: &Testbed,
+    tally: &AttackTally,
+    path: &str,
+    objects: impl Iterator<Item = Value>,
+) {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http1).await else {
+        return tally.count("refused");
+    };
+    for object in objects {
+        let answer = wire.post(path, TENANT, JSON, object.to_string().as_bytes()).await;
+        tally.answer(&answer);
+        if answer.is_err() {
+            return;
+        }
+    }
 }
 
 /// Merge patches of one label.
@@ -58,8 +85,8 @@ pub(super) async fn short_yaml(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     );
     let path = format!("{CONFIG_MAPS}?dryRun=All");
     at_once(80, |index| {
-        let request = ("POST", path.as_str(), "application/yaml");
-        repeat(&stage, &tally, request, TENANTS[index % 8], || body.clone())
+        let ask = Ask { method: "POST", path: &path, content_type: "application/yaml" };
+        repeat(&stage, &tally, ask, TENANTS[index % 8], || body.clone())
     })
     .await;
 }
@@ -77,8 +104,9 @@ pub(super) async fn short_patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) 
         let (stage, tally, body) = (&stage, &tally, &body);
         async move {
             let path = format!("{BAGS}/p{}?dryRun=All", index % 8);
-            let request = ("PATCH", path.as_str(), "application/json-patch+json");
-            repeat(stage, tally, request, TENANTS[index % 8], || body.clone()).await;
+            let content_type = "application/json-patch+json";
+            let ask = Ask { method: "PATCH", path: &path, content_type };
+            repeat(stage, tally, ask, TENANTS[index % 8], || body.clone()).await;
         }
     })
     .await;
@@ -94,7 +122,8 @@ pub(super) async fn dead_token(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         (0..60_000).map(|number| json!({"name": format!("x{number:x}")})).collect();
     let metadata = json!({"name": "fat", "labels": {"attack": "yes"}});
     make(&stage, &tally, ACCOUNTS, &json!({"metadata": metadata, "secrets": secrets})).await;
-    at_once(60, |_| repeat(&stage, &tally, ("GET", "/version", JSON), &token, String::new)).await;
+    let ask = Ask { method: "GET", path: "/version", content_type: JSON };
+    at_once(60, |_| repeat(&stage, &tally, ask, &token, String::new)).await;
 }
 
 async fn token_of_a_gone_account(stage: &Testbed) -> anyhow::Result<String> {
@@ -125,8 +154,8 @@ pub(super) async fn bindings(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         let (stage, tally, number) = (&stage, &tally, &number);
         async move {
             let path = format!("{BINDINGS}/wide{}", index % NUMBER);
-            let token = TENANTS[index % 8];
-            repeat(stage, tally, ("PATCH", &path, MERGE), token, || label(number)).await;
+            let ask = Ask { method: "PATCH", path: &path, content_type: MERGE };
+            repeat(stage, tally, ask, TENANTS[index % 8], || label(number)).await;
         }
     })
     .await;
@@ -195,7 +224,8 @@ pub(super) async fn many_keys(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         let (stage, tally, number) = (&stage, &tally, &number);
         async move {
             let path = format!("{CONFIG_MAPS}/keys{}", index % NUMBER);
-            repeat(stage, tally, ("PATCH", &path, MERGE), TENANT, || label(number)).await;
+            let ask = Ask { method: "PATCH", path: &path, content_type: MERGE };
+            repeat(stage, tally, ask, TENANT, || label(number)).await;
         }
     })
     .await;
