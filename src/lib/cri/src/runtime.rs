@@ -38,7 +38,11 @@ impl Runtime {
         Self { transport: Arc::clone(&self.transport), deadline }
     }
 
-    pub(crate) async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CriError>
+    /// Calls a method by its full path. Other services of the same conventions use it, too.
+    ///
+    /// # Errors
+    /// The runtime's, `DeadlineExceeded`, or `Internal` for a response that cannot be decoded.
+    pub async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CriError>
     where
         Q: Message,
         A: Message + Default,

@@ -20,6 +20,7 @@ const MAX_RESPONSE: usize = 16 << 20;
 /// A runtime behind a unix socket. Connects when called, and again after a failure.
 pub struct RuntimeSocket {
     channel: Channel,
+    max_response: usize,
 }
 
 /// An address that is not one of a runtime.
@@ -40,11 +41,17 @@ impl RuntimeSocket {
         }
         let endpoint = Endpoint::from_shared(format!("unix://{}", path.display()));
         let endpoint = endpoint.map_err(|_| wrong())?.connect_timeout(CONNECT_TIMEOUT);
-        Ok(Self { channel: endpoint.connect_lazy() })
+        Ok(Self { channel: endpoint.connect_lazy(), max_response: MAX_RESPONSE })
+    }
+
+    /// Refuses responses of more bytes.
+    #[must_use]
+    pub fn max_response(self, max_response: usize) -> Self {
+        Self { max_response, ..self }
     }
 
     async fn unary(&self, path: &'static str, request: Bytes) -> Result<Bytes, Status> {
-        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE);
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(self.max_response);
         let unavailable = |error: tonic::transport::Error| Status::from_error(error.into());
         grpc.ready().await.map_err(unavailable)?;
         let mut request = Request::new(request);

@@ -6,12 +6,14 @@ use anyhow::Context;
 
 pub mod client;
 pub mod cluster;
+pub mod csi;
 pub mod kubectl;
 pub mod raw;
 pub mod wait;
 
 pub use client::{ApiResponse, Client, WatchLines};
 pub use cluster::{Cluster, Launch};
+pub use csi::{CsiCall, CsiDriverConfig, CsiTestDriver, is_mount_point};
 pub use kubectl::{Kubectl, KubectlOutput, kubectls, newest_kubectl};
 pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};
