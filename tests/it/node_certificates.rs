@@ -1,12 +1,12 @@
 //! Certificates of nodes: a kubelet with a bootstrap token gets one, keeps it private, and renews
-//! it; a node gets none of another node.
+//! it; a node gets none of another node. Certificates of users, whom people approve.
 
 use crate::FERROKUBE;
 use crate::controllers::ManagerProcess;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_pki::{NODES, RequestedKey, Subject};
-use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use serde_json::{Value, json};
 use std::fs;
@@ -226,4 +226,34 @@ async fn a_node_gets_its_certificate_keeps_it_private_and_renews_it() {
     };
     assert!(!approve("masters").await);
     assert!(approve("other-node").await, "an administrator may");
+}
+
+/// As Kubernetes documents it, with stock kubectl.
+#[tokio::test]
+async fn a_user_gets_a_client_certificate_once_a_person_has_approved_it() {
+    let fixture = BootstrapFixture::start().await;
+    let key = RequestedKey::generate().unwrap();
+    let subject = Subject { common_name: "jane", organizations: &["devs"] };
+    let request = STANDARD.encode(key.request(&subject, &[], &[]).unwrap());
+    let request = json!({"apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest", "metadata": {"name": "jane"},
+        "spec": {"request": request, "signerName": "kubernetes.io/kube-apiserver-client",
+            "expirationSeconds": 3600, "usages": ["client auth"]}});
+    fixture.create(REQUESTS, &request).await;
+    // The approver has seen it once this later one has its certificate.
+    fixture.pair_after("", &fixture.kubelet("kubelet.log")).await;
+    assert!(fixture.decisions().await.contains(&("jane".to_owned(), vec![])));
+    let approved =
+        newest_kubectl().run(&fixture.cluster.kubeconfig(), &["certificate", "approve", "jane"]);
+    assert!(approved.ok, "{}", approved.stderr);
+    let issued = wait_until("it is signed", BOUND, || async {
+        let request = fixture.admin.get(&format!("{REQUESTS}/jane")).await.unwrap();
+        let certificate = request.body["status"]["certificate"].as_str().map(str::to_owned);
+        certificate.ok_or(request.text)
+    })
+    .await;
+    let certificate = String::from_utf8(STANDARD.decode(issued).unwrap()).unwrap();
+    let jane = user(&fixture.client_of(&format!("{certificate}{}", key.pem()))).await;
+    assert_eq!(jane["username"], "jane");
+    assert_eq!(jane["groups"], json!(["devs", "system:authenticated"]));
 }

@@ -1,5 +1,5 @@
-//! CertificateSigningRequests of kubelets: approved if their user may have them, signed once
-//! approved, removed after a while.
+//! CertificateSigningRequests: those of kubelets are approved if their user may have them, those of
+//! other clients by people; signed once approved, removed after a while.
 
 mod approval;
 mod cleaning;
@@ -24,6 +24,8 @@ use kube::{Api, Client, ResourceExt};
 
 /// Requests that are handled at a time.
 const WORKERS: usize = 2;
+/// Client certificates of users, which people approve.
+const USER_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Client certificates of kubelets.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Serving certificates of kubelets.
@@ -76,6 +78,32 @@ fn add_condition(
         last_transition_time: None,
     };
     request.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+}
+
+/// Why a request is not one for the client certificate of a user. A subject that the API server
+/// would take for an administrator is refused whoever approved it, as at its creation.
+fn user_fault(
+    spec: &CertificateSigningRequestSpec,
+    request: &CertificateRequest,
+) -> Option<String> {
+    if request.common_name.is_empty() {
+        return Some("subject common name is required".to_owned());
+    }
+    if request.organizations.iter().any(|group| group == "system:masters") {
+        return Some(format!(
+            "use of {USER_SIGNER} signer with system:masters group is not allowed"
+        ));
+    }
+    if !request.mail_addresses.is_empty() || !request.uris.is_empty() || request.has_other_names {
+        return Some("subjectAltNames other than DNS and IP are not supported".to_owned());
+    }
+    let mut usages = spec.usages.iter().flatten();
+    let known = ["client auth", "digital signature", KEY_ENCIPHERMENT];
+    if let Some(other) = usages.clone().find(|usage| !known.contains(&usage.as_str())) {
+        return Some(format!("invalid usage for client certificate: {other}"));
+    }
+    let has_purpose = usages.any(|usage| usage == "client auth");
+    (!has_purpose).then(|| "missing required usage for client certificate: client auth".to_owned())
 }
 
 /// Why a request is not one for the client certificate of a kubelet; kube-controller-manager's
@@ -178,6 +206,27 @@ mod tests {
         let request = request(subject, names, usages);
         let parsed = CertificateRequest::parse(&request.spec.request.0).expect("it was just made");
         [client_fault(&request.spec, &parsed), serving_fault(&request.spec, &parsed)]
+    }
+
+    #[test]
+    fn certificates_of_users_are_for_clients_that_are_not_administrators() {
+        let fault = |common_name, organizations, usages: &[&str]| {
+            let request = request(&Subject { common_name, organizations }, &[], usages);
+            let parsed = CertificateRequest::parse(&request.spec.request.0).expect("a request");
+            user_fault(&request.spec, &parsed)
+        };
+        assert_eq!(fault("jane", &["devs"], &["client auth"]), None);
+        assert_eq!(
+            fault("jane", &[], &["digital signature", "key encipherment", "client auth"]),
+            None
+        );
+        let masters = fault("jane", &["devs", "system:masters"], &USAGES).expect("a fault");
+        assert!(masters.contains("system:masters"), "{masters}");
+        assert_eq!(fault("", &[], &USAGES).expect("a fault"), "subject common name is required");
+        let missing = "missing required usage for client certificate: client auth";
+        assert_eq!(fault("jane", &[], &["digital signature"]).expect("a fault"), missing);
+        let other = "invalid usage for client certificate: server auth";
+        assert_eq!(fault("jane", &[], &["client auth", "server auth"]).expect("a fault"), other);
     }
 
     #[test]

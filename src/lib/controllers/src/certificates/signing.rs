@@ -1,8 +1,10 @@
-//! Signs approved requests of kubelets. Whoever approved a request, its subject and usages are
-//! checked again: an approval of a wrong one fails.
+//! Signs approved requests of kubelets and of other clients. Whoever approved a request, its
+//! subject and usages are checked again: an approval of a wrong one fails.
 
-use super::{APPROVED, CLIENT_SIGNER, FAILED, KEY_ENCIPHERMENT, SERVING_SIGNER, WORKERS};
-use super::{add_condition, client_fault, condition, is_issued, serving_fault, watch};
+use super::{
+    APPROVED, CLIENT_SIGNER, FAILED, KEY_ENCIPHERMENT, SERVING_SIGNER, USER_SIGNER, WORKERS,
+};
+use super::{add_condition, client_fault, condition, is_issued, serving_fault, user_fault, watch};
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use ferrokube_pki::{
@@ -41,8 +43,8 @@ async fn sign(client: Client, name: String, signer: RequestSigner) -> Result<Nex
     let is_open = condition(&request, APPROVED).is_some()
         && condition(&request, FAILED).is_none()
         && !is_issued(&request);
-    let Some(purpose) = purpose(&request.spec).filter(|_| is_open) else { return Ok(Next::Done) };
-    match issue(&request.spec, purpose, &signer)? {
+    let Some(own) = signer_of(&request.spec).filter(|_| is_open) else { return Ok(Next::Done) };
+    match issue(&request.spec, own, &signer)? {
         Ok(certificate) => {
             let status = request.status.get_or_insert_default();
             status.certificate = Some(ByteString(certificate.into_bytes()));
@@ -63,11 +65,20 @@ async fn sign(client: Client, name: String, signer: RequestSigner) -> Result<Nex
     }
 }
 
+/// Signers that this controller is, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnSigner {
+    User,
+    NodeClient,
+    NodeServing,
+}
+
 /// `None`: another signer's.
-fn purpose(spec: &CertificateSigningRequestSpec) -> Option<CertificatePurpose> {
+fn signer_of(spec: &CertificateSigningRequestSpec) -> Option<OwnSigner> {
     match spec.signer_name.as_str() {
-        CLIENT_SIGNER => Some(CertificatePurpose::Client),
-        SERVING_SIGNER => Some(CertificatePurpose::Serving),
+        USER_SIGNER => Some(OwnSigner::User),
+        CLIENT_SIGNER => Some(OwnSigner::NodeClient),
+        SERVING_SIGNER => Some(OwnSigner::NodeServing),
         _ => None,
     }
 }
@@ -75,23 +86,27 @@ fn purpose(spec: &CertificateSigningRequestSpec) -> Option<CertificatePurpose> {
 /// The certificate, or why it is not given.
 fn issue(
     spec: &CertificateSigningRequestSpec,
-    purpose: CertificatePurpose,
+    own: OwnSigner,
     signer: &RequestSigner,
 ) -> Result<Result<String, String>, PkiError> {
     let request = match CertificateRequest::parse(&spec.request.0) {
         Ok(request) => request,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let fault = match purpose {
-        CertificatePurpose::Client => client_fault(spec, &request),
-        CertificatePurpose::Serving => serving_fault(spec, &request),
+    let fault = match own {
+        OwnSigner::User => user_fault(spec, &request),
+        OwnSigner::NodeClient => client_fault(spec, &request).map(str::to_owned),
+        OwnSigner::NodeServing => serving_fault(spec, &request).map(str::to_owned),
     };
     if let Some(fault) = fault {
-        return Ok(Err(fault.to_owned()));
+        return Ok(Err(fault));
     }
     let lifetime = spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let terms = CertificateTerms {
-        purpose,
+        purpose: match own {
+            OwnSigner::User | OwnSigner::NodeClient => CertificatePurpose::Client,
+            OwnSigner::NodeServing => CertificatePurpose::Serving,
+        },
         enciphers_keys: spec.usages.iter().flatten().any(|usage| usage == KEY_ENCIPHERMENT),
         lifetime: lifetime.map(Duration::from_secs),
     };
@@ -109,30 +124,40 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ferrokube-csr-{}", std::process::id()));
         let signer = Pki::open(&folder).expect("a directory").request_signer();
         let spec = request(&NODE, &[], &USAGES).spec;
-        let issued = issue(&spec, CertificatePurpose::Client, &signer);
+        let issued = issue(&spec, OwnSigner::NodeClient, &signer);
         let issued = issued.expect("signed").expect("given");
         let facts = CertificateFacts::read_all(issued.as_bytes()).expect("a certificate");
         assert_eq!(facts[0].subject, "O=system:nodes, CN=system:node:a");
         let masters = Subject { common_name: "me", organizations: &["system:masters"] };
-        let refused = |spec: &CertificateSigningRequestSpec, purpose| {
-            issue(spec, purpose, &signer).expect("nothing to sign").expect_err("a fault")
+        let refused = |spec: &CertificateSigningRequestSpec, own| {
+            issue(spec, own, &signer).expect("nothing to sign").expect_err("a fault")
         };
         let spec = request(&masters, &[], &USAGES).spec;
-        for purpose in [CertificatePurpose::Client, CertificatePurpose::Serving] {
-            assert_eq!(refused(&spec, purpose), "subject organization is not system:nodes");
+        for own in [OwnSigner::NodeClient, OwnSigner::NodeServing] {
+            assert_eq!(refused(&spec, own), "subject organization is not system:nodes");
         }
         let spec = request(&NODE, &["kubernetes"], &USAGES).spec;
-        assert!(refused(&spec, CertificatePurpose::Serving).starts_with("usages"));
+        assert!(refused(&spec, OwnSigner::NodeServing).starts_with("usages"));
+        assert!(
+            refused(&request(&masters, &[], &USAGES).spec, OwnSigner::User).contains("not allowed")
+        );
+        let jane = Subject { common_name: "jane", organizations: &["devs"] };
+        let issued = issue(&request(&jane, &[], &["client auth"]).spec, OwnSigner::User, &signer);
+        let issued = issued.expect("signed").expect("given");
+        let facts = CertificateFacts::read_all(issued.as_bytes()).expect("a certificate");
+        assert_eq!(facts[0].subject, "O=devs, CN=jane");
         std::fs::remove_dir_all(&folder).expect("it exists");
     }
 
     #[test]
     fn other_signers_are_left_alone() {
         let mut spec = request(&NODE, &[], &USAGES).spec;
-        assert_eq!(purpose(&spec), Some(CertificatePurpose::Client));
-        for other in ["kubernetes.io/kube-apiserver-client", "example.com/signer", ""] {
+        assert_eq!(signer_of(&spec), Some(OwnSigner::NodeClient));
+        spec.signer_name = USER_SIGNER.to_owned();
+        assert_eq!(signer_of(&spec), Some(OwnSigner::User));
+        for other in ["kubernetes.io/legacy-unknown", "example.com/signer", ""] {
             spec.signer_name = other.to_owned();
-            assert_eq!(purpose(&spec), None);
+            assert_eq!(signer_of(&spec), None);
         }
     }
 }
