@@ -1,6 +1,7 @@
 //! The kubelet on a real containerd, with a registry on loopback that holds layers back.
 
 mod all_in_one;
+mod csi;
 mod engine;
 mod kills;
 mod logs;

@@ -1,5 +1,6 @@
 //! Converts pods to the runtime's sandbox and container configurations.
 
+pub(crate) use crate::directories::{plain, pod_directory};
 use crate::environment::{ContainerEnvironment, expanded};
 use crate::pod::{DEFINITION, NodePod, definition};
 use crate::room::amount;
@@ -38,17 +39,6 @@ const MASKED: [&str; 9] = [
 ];
 const READ_ONLY: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-
-/// Directory of a pod's own files.
-pub(crate) fn pod_directory(root: &Path, uid: &str) -> PathBuf {
-    root.join("pods").join(plain(uid))
-}
-
-/// Makes a name safe as a single path component: manifests and runtimes are untrusted.
-pub(crate) fn plain(name: &str) -> String {
-    let hides = if name.is_empty() || name.starts_with('.') { "_" } else { "" };
-    format!("{hides}{}", name.replace(['/', '\0'], "_"))
-}
 
 /// Directory of a pod's emptyDirs, in its own.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";

@@ -2,6 +2,7 @@
 
 use crate::assemble;
 use crate::background::in_background;
+use crate::csi;
 use crate::ends::PodEnd;
 use crate::hooks::{self, LEAST_GRACE, StoppingContainer};
 use crate::next::{ObservedPod, name_of};
@@ -67,9 +68,15 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     let (limit, own) = (node.process_limit(), uid.clone());
     in_background(move || limit.release(&own)).await?;
     let directory = assemble::pod_directory(&node.paths.root, uid);
+    let own = directory.clone();
+    in_background(move || volumes::release_all(&own)).await?;
+    csi::tear_down(node, uid).await?;
     let removed = in_background(move || {
-        volumes::release_all(&directory)?;
-        fs::remove_dir_all(directory)
+        // Removing a directory would remove what is on a volume that is still mounted in it.
+        match csi::mounted_below(&directory)?.first() {
+            Some(left) => Err(io::Error::other(format!("{} is still mounted", left.display()))),
+            None => fs::remove_dir_all(directory),
+        }
     });
     match removed.await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),

@@ -2,6 +2,7 @@
 
 use crate::api::{ApiObjects, ApiPods, NodeApi};
 use crate::config::{KubeletConfig, LogRotation};
+use crate::csi;
 use crate::eviction;
 use crate::eviction::figures::FigureSource;
 use crate::log_files;
@@ -151,7 +152,9 @@ impl Kubelet {
         let loops = async move {
             let rotating = log_files::run(&own, rotation);
             let keeping = eviction::run(&own, collection);
-            _ = tokio::join!(pods.run(), rotating, keeping);
+            let registering = csi::register(Arc::clone(&own.csi), own.paths.root.clone());
+            let unstaging = csi::unstage_unused(&own);
+            _ = tokio::join!(pods.run(), rotating, keeping, registering, unstaging);
         };
         (node, files, loops)
     }

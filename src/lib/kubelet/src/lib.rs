@@ -20,11 +20,11 @@
 //! - **The API server** (`api/`) is watched for the pods of this node. Workers post statuses to a
 //!   board (`board.rs`), whose writer sends changes; a deleted pod is removed from the API once
 //!   terminated. Until the first list is complete, no pod is terminated for being absent.
-//! - **Volumes** (`volumes/`) are created before the sandbox and updated atomically while the pod
-//!   runs. A subPath (`sub_path.rs`) is bind-mounted for its container, and unmounted before
-//!   anything is removed. Environment variables (`environment.rs`) are resolved when a container
-//!   starts, those of services from a watch. Service account tokens (`api/tokens.rs`) are renewed
-//!   long before they expire.
+//! - **Volumes** (`volumes/`; those of CSI drivers: `csi/`) are created before the sandbox and
+//!   updated atomically while the pod runs. A subPath (`sub_path.rs`) is bind-mounted for its
+//!   container, and unmounted before anything is removed. Environment variables (`environment.rs`)
+//!   are resolved when a container starts, those of services from a watch. Service account tokens
+//!   (`api/tokens.rs`) are renewed long before they expire.
 //! - **Names** (`names.rs`, `dns.rs`): host name, `/etc/hosts` and resolver of a pod.
 //! - **Probes** (`probes/`) are tasks next to the worker, which reads their results when it
 //!   observes the pod; **hooks** (`hooks.rs`) run as part of starting and stopping a container.
@@ -38,8 +38,6 @@
 //! - **Certificates** (`certificates/`) of the node are requested from the API server and renewed.
 //! - **The server** (`server/`) serves logs, exec, attach, port-forward and resource usage
 //!   (`usage/`) to the API server.
-//!
-//! Not implemented: persistent volumes other than local directories.
 
 mod api;
 mod assemble;
@@ -47,8 +45,10 @@ mod background;
 mod board;
 mod certificates;
 mod config;
+mod csi;
 mod deadline;
 mod desired;
+mod directories;
 mod dns;
 mod ending;
 mod ends;

@@ -3,6 +3,7 @@
 use crate::background::in_background;
 use crate::board::StatusBoard;
 use crate::config::dns::ClusterDns;
+use crate::csi::CsiDrivers;
 use crate::ends::PodEnds;
 use crate::eviction::figures::{FigureSource, MachineFigures};
 use crate::eviction::pressure::NodePressure;
@@ -47,6 +48,7 @@ pub(crate) struct PodNode {
     pub(crate) thresholds: EvictionPolicy,
     pub(crate) dns: ClusterDns,
     pub(crate) providers: CredentialProviders,
+    pub(crate) csi: Arc<CsiDrivers>,
     /// Max number of pods.
     pub(crate) max_pods: usize,
     /// As the runtime allows it, once that is known.
@@ -71,6 +73,7 @@ impl PodNode {
         paths: KubeletPaths,
         thresholds: EvictionPolicy,
     ) -> Self {
+        let csi = Arc::new(CsiDrivers::new(&paths.root));
         Self {
             runtime,
             images,
@@ -84,6 +87,7 @@ impl PodNode {
             thresholds,
             dns: ClusterDns::default(),
             providers: CredentialProviders::default(),
+            csi,
             max_pods: usize::MAX,
             process_limit: Mutex::default(),
             pressure: Mutex::default(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     ServiceAccountTokenProjection,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -49,6 +50,12 @@ pub(crate) trait PodObjects: Send + Sync {
     }
     fn runtime_class<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, RuntimeClass> {
         no_source("runtimeclasses")
+    }
+    fn csi_driver<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, CSIDriver> {
+        no_source("csidrivers")
+    }
+    fn volume_attachment<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, VolumeAttachment> {
+        no_source("volumeattachments")
     }
     /// Services for variables of pods; none without an API server.
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {

@@ -180,6 +180,13 @@ impl NodePod {
         group.and_then(|group| u32::try_from(group).ok())
     }
 
+    /// Whether volumes whose root has the group already keep their files' groups.
+    pub(crate) fn gives_files_if_needed(&self) -> bool {
+        let context = self.spec.security_context.as_ref();
+        let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
+        policy == Some("OnRootMismatch")
+    }
+
     /// Namespace and name, unique among the pods running on a node.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

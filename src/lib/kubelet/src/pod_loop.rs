@@ -2,6 +2,8 @@
 
 use crate::api::ApiPods;
 use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
+use crate::background::in_background;
+use crate::csi;
 use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
 use crate::ends::PodEnd;
@@ -28,6 +30,8 @@ use tokio::time::Instant;
 
 /// Interval between lists of the runtime: the max delay until a container's exit is noticed.
 const RELIST: Duration = Duration::from_secs(1);
+/// Interval of searches for volumes of pods that are gone.
+const ORPHANS: Duration = Duration::from_secs(60);
 /// Retry interval of a failed termination.
 const END_RETRY: Duration = Duration::from_secs(10);
 
@@ -39,6 +43,8 @@ pub(crate) struct PodLoop {
     ending: BTreeMap<String, EndingTask>,
     /// Limit of the requests of all pods, once read.
     room: Option<NodeRoom>,
+    /// Last search for volumes of pods that are gone.
+    orphans_at: Option<Instant>,
 }
 
 /// Sources of the node's pods.
@@ -81,7 +87,14 @@ impl PodLoop {
     /// A loop without workers.
     pub(crate) fn new(node: &Arc<PodNode>, sources: PodSources) -> Self {
         let node = Arc::clone(node);
-        Self { node, sources, workers: BTreeMap::new(), ending: BTreeMap::new(), room: None }
+        Self {
+            node,
+            sources,
+            workers: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            room: None,
+            orphans_at: None,
+        }
     }
 
     /// Never returns; when dropped, pods keep running.
@@ -113,6 +126,7 @@ impl PodLoop {
                     let bound = self.sources.api.as_ref().map(|api| api.all());
                     let desired = DesiredPods::of(files.as_deref(), bound);
                     self.reconcile(&desired, &current);
+                    self.end_orphans(&desired, &current).await;
                     last = current;
                 }
                 Err(error) => tracing::warn!(%error, "cannot list the runtime's pods"),
@@ -243,6 +257,24 @@ impl PodLoop {
             if current.contains_key(&pod.uid) || !self.is_refused(pod) {
                 let worker = self.start(pod.clone());
                 self.workers.insert(pod.uid.clone(), worker);
+            }
+        }
+    }
+
+    /// Ends pods that are gone and have left CSI volumes: the runtime need not know them, if a
+    /// kubelet was killed before it made their sandbox.
+    async fn end_orphans(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
+        if !desired.is_complete || self.orphans_at.is_some_and(|at| at.elapsed() < ORPHANS) {
+            return;
+        }
+        self.orphans_at = Some(Instant::now());
+        let root = self.node.paths.root.clone();
+        let found = in_background(move || csi::pods_with_volumes(&root)).await;
+        for uid in found.unwrap_or_default() {
+            let is_known = desired.knows(&uid) || current.contains_key(&uid);
+            if !is_known && !self.ending.contains_key(&uid) {
+                let removed = EndingPod { uid, grace: 0, pod: None, end: PodEnd::Removed };
+                self.end(removed, TraceContext::root());
             }
         }
     }

@@ -113,6 +113,7 @@ const SAFE_SYSCTLS: &[&str] = &[
 ];
 const VOLUME: &[&str] = &[
     "configMap",
+    "csi",
     "downwardAPI",
     "emptyDir",
     "hostPath",
@@ -122,6 +123,7 @@ const VOLUME: &[&str] = &[
     "secret",
 ];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
+const CSI: &[&str] = &["driver", "fsType", "nodePublishSecretRef", "readOnly", "volumeAttributes"];
 const EMPTY_DIR: &[&str] = &["medium", "sizeLimit"];
 /// Media of an emptyDir.
 const MEDIA: &[&str] = &["", "Memory"];
@@ -175,6 +177,7 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         "volumes",
         &mut |volume, path, found| {
             others(volume, path, VOLUME, found);
+            one(volume, path, "csi", CSI, found);
             one(volume, path, "emptyDir", EMPTY_DIR, found);
             let medium = volume.get("emptyDir").and_then(|source| source.get("medium"));
             if !MEDIA.contains(&medium.and_then(Value::as_str).unwrap_or_default()) {

@@ -2,6 +2,7 @@
 
 use crate::assemble::{self, ContainerStart};
 use crate::background::in_background;
+use crate::csi::{self, CsiUnmountError};
 use crate::deadline;
 use crate::dns;
 use crate::ends::PodEnd;
@@ -65,6 +66,8 @@ pub(crate) enum WorkerError {
     Volume(#[from] VolumeError),
     #[error("{0}")]
     User(String),
+    #[error("cannot unmount the pod's volumes: {0}")]
+    Unmount(#[from] CsiUnmountError),
     #[error("cannot limit the processes of the pod: {0}")]
     Processes(#[source] io::Error),
     #[error("cannot configure the pod's sandbox: {0}")]
@@ -84,7 +87,7 @@ impl WorkerError {
             Self::User(why) => ("CreateContainerConfigError", why.clone()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
-            Self::Processes(_) | Self::Sandbox(_) => {
+            Self::Processes(_) | Self::Sandbox(_) | Self::Unmount(_) => {
                 ("CreateContainerConfigError", self.to_string())
             }
         };
@@ -212,7 +215,13 @@ async fn work(
             let others = [left, memory.resizes.pause()];
             return Ok(Some(others.into_iter().flatten().fold(pause, Duration::min)));
         }
-        PodAction::Finished => return Ok(Some(Duration::MAX)),
+        PodAction::Finished => {
+            // Others may wait for a volume of a pod that has terminated.
+            let directory = assemble::pod_directory(&node.paths.root, &pod.uid);
+            in_background(move || volumes::release_parts(&directory)).await?;
+            csi::tear_down(node, &pod.uid).await?;
+            return Ok(Some(Duration::MAX));
+        }
     }
     Ok(None)
 }

@@ -1,5 +1,6 @@
 //! The kubelet's watches and writes at the API server. HTTP only, through `client`.
 
+mod csi_node;
 mod events;
 mod facts;
 mod lease;
@@ -89,8 +90,9 @@ impl NodeApi {
             pods.watch_node(&client, name),
             services.watch_all(&client),
             statuses::run(&client, &node.statuses),
-            mirrors::run(&client, name, uid.1, static_pods, &pods, &node.statuses),
+            mirrors::run(&client, name, uid.1.clone(), static_pods, &pods, &node.statuses),
             events.run(&client, name),
+            csi_node::run(&client, name, &node.csi, uid.1.clone()),
         );
     }
 }

@@ -16,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,12 +32,17 @@ pub(crate) async fn run(
     let mut outage = Outage::new("report the status of this node");
     let mut last: Option<(NodeStatus, Instant)> = None;
     let mut is_starting = true;
+    let mut in_use = node.csi.in_use.changes();
+    node.csi.in_use.written(BTreeSet::new());
     loop {
-        let new = status(identity, node).await;
+        let volumes = in_use.borrow_and_update().clone();
+        let mut new = status(identity, node).await;
+        new.volumes_in_use = Some(volumes.iter().cloned().collect());
         let after = new.conditions.clone().unwrap_or_default();
         match report(&nodes, identity, new, &mut last, uid).await {
             Ok(before) => {
                 outage.works();
+                node.csi.in_use.written(volumes);
                 // Pressure is reported as an event at every start, readiness only when it changes.
                 if let (Some(before), true) = (&before, is_starting) {
                     let ready: Vec<_> =
@@ -56,7 +61,11 @@ pub(crate) async fn run(
                 outage.failed(&error);
             }
         }
-        tokio::time::sleep(identity.status_interval).await;
+        // A pod waits for the report of its volume.
+        tokio::select! {
+            () = tokio::time::sleep(identity.status_interval) => {}
+            _ = in_use.changed() => {}
+        }
     }
 }
 
@@ -82,6 +91,11 @@ async fn report(
             node.status
         }
     };
+    let had_volumes =
+        |status: &NodeStatus| status.volumes_in_use.as_ref().is_some_and(|it| !it.is_empty());
+    // An empty list is written only to clear one.
+    let clears = old.as_ref().is_some_and(had_volumes);
+    new.volumes_in_use = new.volumes_in_use.filter(|names| clears || !names.is_empty());
     let before = old.take().and_then(|status| status.conditions).unwrap_or_default();
     for condition in new.conditions.iter_mut().flatten() {
         let same =

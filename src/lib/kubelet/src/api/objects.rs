@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
     ServiceAccountTokenProjection,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -109,6 +110,14 @@ impl PodObjects for ApiObjects {
 
     fn runtime_class<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, RuntimeClass> {
         Box::pin(async move { read(&Api::all(self.traced()), "runtimeclass", name).await })
+    }
+
+    fn csi_driver<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, CSIDriver> {
+        Box::pin(async move { read(&Api::all(self.traced()), "csidriver", name).await })
+    }
+
+    fn volume_attachment<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, VolumeAttachment> {
+        Box::pin(async move { read(&Api::all(self.traced()), "volumeattachment", name).await })
     }
 
     fn services(&self) -> ObjectFuture<'_, Vec<Arc<Service>>> {

@@ -1,10 +1,11 @@
-//! Volumes of claims: local directories named by a persistent volume.
+//! Volumes of claims: directories named by a persistent volume, local ones or those of CSI drivers.
 //!
 //! A bound claim stays bound, so the directory is recorded as a link in the pod's directory, and
 //! containers restart without the API server.
 
 use super::{VolumeError, check_host_path};
 use crate::background::in_background;
+use crate::csi::{self, CsiVolume};
 use crate::node::PodNode;
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
@@ -26,7 +27,7 @@ pub(super) async fn prepare(
     link: PathBuf,
 ) -> Result<(), VolumeError> {
     let known = link.clone();
-    if in_background(move || fs::read_link(known)).await.is_ok() {
+    if in_background(move || Ok(is_ready(&known))).await.unwrap_or(false) {
         return Ok(());
     }
     let bound = bound(&*node.objects, &pod.namespace, source).await;
@@ -43,6 +44,13 @@ pub(super) async fn prepare(
     if spec.volume_mode.as_deref() == Some("Block") {
         let text = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
         return Err(VolumeError::Claim { volume: name.to_owned(), why: text });
+    }
+    if let Some(driven) = &spec.csi {
+        let read_only = source.read_only == Some(true);
+        let volume = CsiVolume::persistent(&title, &spec, driven, read_only);
+        let directory = csi::set_up(node, pod, &volume).await?;
+        let kept = in_background(move || keep(&directory, &link)).await;
+        return kept.map_err(|error| directory_error(&title, &error));
     }
     let (host_path, local) = (spec.host_path, spec.local.map(|local| local.path));
     let (volume, has_group) = (title.clone(), pod.fs_group().is_some());
@@ -94,7 +102,17 @@ fn keep(directory: &Path, link: &Path) -> io::Result<()> {
     if let Some(folder) = link.parent() {
         fs::create_dir_all(folder)?;
     }
-    symlink(directory, link)
+    match symlink(directory, link) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a claim's directory is recorded; that of a CSI volume must be mounted, too, which it is
+/// not after the machine's restart.
+fn is_ready(link: &Path) -> bool {
+    let Ok(directory) = fs::read_link(link) else { return false };
+    !csi::is_target(&directory) || csi::is_ready(&directory).unwrap_or(false)
 }
 
 /// The volume of a claim. Error messages are kubelet's.

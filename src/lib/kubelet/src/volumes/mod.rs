@@ -5,6 +5,7 @@
 
 mod atomic;
 mod claims;
+pub(crate) mod group_files;
 mod memory;
 mod mounts;
 mod ownership;
@@ -16,6 +17,7 @@ pub(crate) use mounts::mounts;
 
 use crate::assemble;
 use crate::background::in_background;
+use crate::csi::{self, CsiMountError, CsiVolume};
 use crate::fields::NodeFacts;
 use crate::node::PodNode;
 use crate::objects::PodObjectError;
@@ -47,12 +49,17 @@ pub(crate) enum VolumeError {
     Claim { volume: String, why: String },
     #[error("{0}")]
     Persistent(String),
+    #[error(transparent)]
+    Csi(#[from] CsiMountError),
 }
 
 /// Path of a volume on this machine; that of a claim is a link.
 fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     if let Some(given) = &volume.host_path {
         return PathBuf::from(&given.path);
+    }
+    if volume.csi.is_some() {
+        return csi::target(root, uid, &volume.name);
     }
     let kind = match volume {
         Volume { config_map: Some(_), .. } => "configmap",
@@ -88,6 +95,10 @@ pub(crate) async fn prepare(
             claims::prepare(node, pod, &volume.name, source, target).await?;
             continue;
         }
+        if let Some(source) = &volume.csi {
+            csi::set_up(node, pod, &CsiVolume::inline(pod, &volume.name, source)).await?;
+            continue;
+        }
         let payload = payload::payload(&*node.objects, pod, volume, facts).await;
         let payload = payload
             .map_err(|source| VolumeError::Object { volume: volume.name.clone(), source })?;
@@ -115,7 +126,12 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-/// Unmounts everything below a pod's directory. Required before removing it.
+/// Unmounts the parts of volumes that a pod's containers had.
+pub(crate) fn release_parts(pod: &Path) -> io::Result<()> {
+    sub_path::release_all(pod)
+}
+
+/// Unmounts everything below a pod's directory but CSI volumes. Required before removing it.
 pub(crate) fn release_all(pod: &Path) -> io::Result<()> {
     sub_path::release_all(pod)?;
     memory::unmount_all(pod)
@@ -128,6 +144,7 @@ fn is_read_only(volume: &Volume) -> bool {
         || volume.downward_api.is_some()
         || volume.projected.is_some()
         || volume.persistent_volume_claim.as_ref().is_some_and(|it| it.read_only == Some(true))
+        || volume.csi.as_ref().is_some_and(|it| it.read_only == Some(true))
 }
 
 /// Whether any volume of the pod can change while it runs.

@@ -34,7 +34,8 @@ impl Ownership {
         self.group.map_or(mode, |_| mode | self.access)
     }
 
-    fn directory(self, mode: u32) -> u32 {
+    /// The mode of a directory with the group's permissions added.
+    pub(super) fn directory(self, mode: u32) -> u32 {
         self.group.map_or(mode, |_| mode | self.access | SEARCH)
     }
 

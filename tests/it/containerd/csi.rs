@@ -1,0 +1,149 @@
+//! Volumes of a CSI driver in a pod on a real runtime: the driver of the tests really mounts them.
+
+use super::node::{NODE, NodeUnderTest, PODS};
+use super::pods::WAIT;
+use ferrokube_testkit::{BOUND, CsiDriverConfig, CsiTestDriver, wait_until};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fs;
+
+const DRIVER: &str = "csi.example.com";
+const STORAGE: &str = "/apis/storage.k8s.io/v1";
+
+/// A bound claim `data` with the volume `disk-1`, as provisioner and binder would leave it.
+async fn claim(node: &NodeUnderTest) {
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let resources = json!({"requests": {"storage": "1Gi"}});
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": resources, "storageClassName": "", "volumeName": "pv-1"}});
+    node.create(claims, &claim).await;
+    let path = format!("{claims}/data");
+    let bound = json!({"status": {"phase": "Bound"}});
+    let bound = node.admin.merge(&format!("{path}/status"), &bound).await.unwrap();
+    assert_eq!(bound.status, 200, "{}", bound.text);
+    let reference = json!({"kind": "PersistentVolumeClaim", "name": "data",
+        "namespace": "default", "uid": bound.body["metadata"]["uid"]});
+    let volume = json!({"metadata": {"name": "pv-1"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"}, "claimRef": reference,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "csi": {"driver": DRIVER, "volumeHandle": "disk-1", "fsType": "ext4"}}});
+    node.create("/api/v1/persistentvolumes", &volume).await;
+}
+
+/// Attaches the volume, as an attacher would.
+async fn attach(node: &NodeUnderTest) {
+    let digest = Sha256::digest(format!("disk-1{DRIVER}{NODE}"));
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("csi-{digest}");
+    let spec = json!({"attacher": DRIVER, "nodeName": NODE,
+        "source": {"persistentVolumeName": "pv-1"}});
+    let attachments = format!("{STORAGE}/volumeattachments");
+    node.create(&attachments, &json!({"metadata": {"name": name}, "spec": spec})).await;
+    let status = json!({"status": {"attached": true, "attachmentMetadata": {"lun": "7"}}});
+    let done = node.admin.merge(&format!("{attachments}/{name}/status"), &status).await.unwrap();
+    assert_eq!(done.status, 200, "{}", done.text);
+}
+
+async fn volumes_in_use(node: &NodeUnderTest, expected: Value) {
+    let path = format!("/api/v1/nodes/{NODE}");
+    let listed = || async {
+        let found = node.admin.get(&path).await.unwrap();
+        let names = found.body["status"]["volumesInUse"].as_array().cloned().unwrap_or_default();
+        if json!(names) == expected {
+            Ok(())
+        } else {
+            Err(format!("{}\n{}", found.text, node.log()))
+        }
+    };
+    wait_until("the node lists its volumes in use", BOUND, listed).await;
+}
+
+fn pod(node: &NodeUnderTest) -> Value {
+    let script = format!(
+        "set -e; test \"$(cat /data/before)\" = there; echo hello >/data/file; \
+         test ! -e /own/x; ! touch /own/x 2>/dev/null; touch /data/done; {WAIT}"
+    );
+    let mut main = node.busybox("main", &script);
+    main["volumeMounts"] = json!([{"name": "disk", "mountPath": "/data"},
+        {"name": "own", "mountPath": "/own"}]);
+    let own = json!({"driver": DRIVER, "readOnly": true, "volumeAttributes": {"size": "1"}});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stores"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 5,
+            "containers": [main],
+            "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "own", "csi": own}],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_uses_volumes_of_a_csi_driver_also_after_kill_9_of_the_kubelet() {
+    let Some(mut node) = NodeUnderTest::start().await else { return };
+    let disks = node.containerd.path("disks");
+    fs::create_dir_all(disks.join("disk-1")).unwrap();
+    fs::write(disks.join("disk-1/before"), "there").unwrap();
+    let rules = json!({"podInfoOnMount": true, "fsGroupPolicy": "File",
+        "volumeLifecycleModes": ["Persistent", "Ephemeral"]});
+    let object = json!({"metadata": {"name": DRIVER}, "spec": rules});
+    node.create(&format!("{STORAGE}/csidrivers"), &object).await;
+    let mut config = CsiDriverConfig::new(DRIVER);
+    config.max_volumes = 5;
+    config.topology.insert("example.com/zone".to_owned(), "a".to_owned());
+    let driver = CsiTestDriver::start(&node.containerd.path("kubelet"), &disks, config);
+    let csi_node = || async {
+        let found = node.admin.get(&format!("{STORAGE}/csinodes/{NODE}")).await.unwrap();
+        let drivers = json!([{"name": DRIVER, "nodeID": "id-of-node", "allocatable": {"count": 5},
+            "topologyKeys": ["example.com/zone"]}]);
+        let is_it = found.body["spec"]["drivers"] == drivers;
+        if is_it { Ok(()) } else { Err(format!("{}\n{}", found.text, node.log())) }
+    };
+    wait_until("the node lists its driver", BOUND, csi_node).await;
+    let own = node.admin.get(&format!("/api/v1/nodes/{NODE}")).await.unwrap().body;
+    assert_eq!(own["metadata"]["labels"]["example.com/zone"], "a", "{own}");
+
+    claim(&node).await;
+    node.create(PODS, &pod(&node)).await;
+    volumes_in_use(&node, json!([format!("kubernetes.io/csi/{DRIVER}^disk-1")])).await;
+    assert!(driver.order().is_empty(), "it is not attached: {:?}", driver.order());
+    attach(&node).await;
+    let running = node.until("stores", "it runs", |pod| pod["status"]["phase"] == "Running").await;
+    let written = || async {
+        let is_done = disks.join("disk-1/done").exists();
+        if is_done { Ok(()) } else { Err(node.log()) }
+    };
+    wait_until("the container writes to the volume", BOUND, written).await;
+    assert_eq!(fs::read_to_string(disks.join("disk-1/file")).unwrap(), "hello\n");
+    let published = driver.calls("NodePublishVolume");
+    let initial = &running["metadata"]["annotations"]["trace.kubernetes.io/initial-trace-id"];
+    for call in &published {
+        assert_eq!(call.headers["initial-trace-id"].to_str().unwrap(), initial, "of the create");
+    }
+    let order = driver.order();
+
+    node.restart_kubelet();
+    let is_adopted = || async {
+        let log = node.log();
+        if log.matches("CSI driver registered").count() > 1 { Ok(()) } else { Err(log) }
+    };
+    wait_until("the next kubelet has registered the driver", BOUND, is_adopted).await;
+    assert_eq!(driver.order(), order, "what is mounted is not mounted again");
+    node.admin.delete(&format!("{PODS}/stores")).await.unwrap();
+    node.until_gone("stores").await;
+    driver
+        .until("both are unpublished, one is unstaged", |driver| {
+            driver.calls("NodeUnpublishVolume").len() == 2
+                && driver.calls("NodeUnstageVolume").len() == 1
+        })
+        .await;
+    volumes_in_use(&node, json!([])).await;
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let kubelet = node.containerd.path("kubelet").display().to_string();
+    assert!(!mounts.contains(&kubelet), "{mounts}");
+    assert_eq!(fs::read_to_string(disks.join("disk-1/file")).unwrap(), "hello\n", "it is kept");
+}
