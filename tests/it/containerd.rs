@@ -3,6 +3,7 @@
 mod all_in_one;
 mod csi;
 mod engine;
+mod idle;
 mod kills;
 mod logs;
 mod node;

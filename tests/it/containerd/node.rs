@@ -5,16 +5,25 @@ use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(super) const NODE: &str = "node-under-test";
 
+/// What runs as the kubelet, and how.
+pub(super) struct KubeletProgram {
+    pub(super) binary: PathBuf,
+    pub(super) log_level: &'static str,
+    /// Fields of its KubeletConfiguration.
+    pub(super) settings: Value,
+}
+
 /// A kubelet, killed with -9 on drop.
 pub(super) struct KubeletProcess(Child);
 
 impl KubeletProcess {
-    fn start(containerd: &Containerd, server: &Cluster, settings: &Value) -> Self {
+    fn start(containerd: &Containerd, server: &Cluster, program: &KubeletProgram) -> Self {
         let config = containerd.path("kubelet.yaml");
         let logs = containerd.path("pod-logs");
         let mut text = json!({
@@ -27,7 +36,7 @@ impl KubeletProcess {
             "evictionHard": {"memory.available": "0%"},
             "imageGCHighThresholdPercent": 100,
         });
-        let fields = settings.as_object().unwrap().clone();
+        let fields = program.settings.as_object().unwrap().clone();
         text.as_object_mut().unwrap().extend(fields);
         fs::write(&config, text.to_string()).unwrap();
         let log = fs::File::options()
@@ -35,7 +44,7 @@ impl KubeletProcess {
             .append(true)
             .open(containerd.path("kubelet.log"))
             .unwrap();
-        let process = Command::new(FERROKUBE)
+        let process = Command::new(&program.binary)
             .arg("kubelet")
             .args(["--hostname-override", NODE, "--node-ip", "127.0.0.1"])
             .args(["--address", "127.0.0.1", "--port", "0"])
@@ -46,7 +55,7 @@ impl KubeletProcess {
             .arg("--root-dir")
             .arg(containerd.path("kubelet"))
             .args(["--container-runtime-endpoint", &containerd.endpoint()])
-            .arg("--log-level=debug")
+            .arg(format!("--log-level={}", program.log_level))
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,7 +77,7 @@ pub(super) struct NodeUnderTest {
     pub(super) containerd: Containerd,
     pub(super) server: Cluster,
     pub(super) admin: Client,
-    settings: Value,
+    program: KubeletProgram,
     kubelet: KubeletProcess,
 }
 
@@ -79,6 +88,10 @@ impl NodeUnderTest {
 
     /// With these fields of its KubeletConfiguration.
     pub(super) async fn start_with(settings: Value) -> Option<Self> {
+        Self::run(KubeletProgram { binary: FERROKUBE.into(), log_level: "debug", settings }).await
+    }
+
+    pub(super) async fn run(program: KubeletProgram) -> Option<Self> {
         let containerd = Containerd::start().await?;
         let server = Launch::new(FERROKUBE)
             .flag("--profile=kubernetes")
@@ -86,15 +99,20 @@ impl NodeUnderTest {
             .start()
             .unwrap();
         let admin = server.admin().unwrap();
-        let kubelet = KubeletProcess::start(&containerd, &server, &settings);
-        Some(Self { containerd, server, admin, settings, kubelet })
+        let kubelet = KubeletProcess::start(&containerd, &server, &program);
+        Some(Self { containerd, server, admin, program, kubelet })
     }
 
     /// Kills the kubelet with -9 and starts another.
     pub(super) fn restart_kubelet(&mut self) {
         let _ = self.kubelet.0.kill();
         let _ = self.kubelet.0.wait();
-        self.kubelet = KubeletProcess::start(&self.containerd, &self.server, &self.settings);
+        self.kubelet = KubeletProcess::start(&self.containerd, &self.server, &self.program);
+    }
+
+    /// Process id of the kubelet.
+    pub(super) fn pid(&self) -> u32 {
+        self.kubelet.0.id()
     }
 
     pub(super) fn log(&self) -> String {
