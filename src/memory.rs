@@ -6,6 +6,7 @@
 //! 500 KB: 295 MB resident, with 25 ms 200 MB). No scenario of `benches/load` slows down with 25
 //! ms; lists do with no delay at all.
 
+use ferrokube_apimachinery::work;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ const PURGE_DELAY_MS: std::ffi::c_long = 25;
 /// Must be called before the first thread starts.
 pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
+    work::set_collector(|| allocator::mi_collect(true));
 }
 
 /// Idle time after which a blocking thread exits. Until then its allocator cache keeps memory that

@@ -3,11 +3,11 @@
 use crate::matching::{items, text};
 use crate::spending::Spending;
 use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::work::SharedOnce;
 use ferrokube_cel::admission::{
     AdmissionCompiler, AdmissionInput, MATCH_BUDGET, OptionalVariables,
 };
 use ferrokube_cel::{Meter, Program, Type, Value as CelValue};
-use std::sync::OnceLock;
 
 /// The evaluation ends: its expressions cost too much together.
 pub(crate) const OUT_OF_BUDGET: &str =
@@ -19,7 +19,7 @@ pub(crate) struct MatchConditions {
     sources: Vec<String>,
     fails_closed: bool,
     has_params: bool,
-    programs: OnceLock<Vec<Result<Program, String>>>,
+    programs: SharedOnce<Vec<Result<Program, String>>>,
 }
 
 impl MatchConditions {
@@ -27,7 +27,7 @@ impl MatchConditions {
     pub(crate) fn of(owner: &Value, fails_closed: bool, has_params: bool) -> Self {
         let source = |condition: &Value| text(condition, "expression").trim().to_owned();
         let sources = items(owner, "matchConditions").iter().map(source).collect();
-        Self { sources, fails_closed, has_params, programs: OnceLock::new() }
+        Self { sources, fails_closed, has_params, programs: SharedOnce::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -3,11 +3,11 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::work;
+use ferrokube_apimachinery::work::SharedOnce;
 use ferrokube_cel::{RuleFindings, Rules};
 use ferrokube_resource::DefinitionVersion;
 use ferrokube_schema::Schema;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Versions that have rules.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct VersionRules(Vec<CompiledRules>);
 struct CompiledRules {
     version: String,
     schema: Arc<Schema>,
-    compiled: OnceLock<Result<Option<Rules>, String>>,
+    compiled: SharedOnce<Result<Option<Rules>, String>>,
 }
 
 impl VersionRules {
@@ -26,7 +26,7 @@ impl VersionRules {
         let each = with_rules.map(|version| CompiledRules {
             version: version.name.clone(),
             schema: Arc::clone(&version.schema),
-            compiled: OnceLock::new(),
+            compiled: SharedOnce::new(),
         });
         Self(each.collect())
     }
@@ -52,8 +52,7 @@ impl VersionRules {
                 errors.first().map_or_else(String::new, |error| error.message.clone())
             })
         };
-        // Others wait for the lock.
-        match found.compiled.get_or_init(|| work::uninterrupted(compile)) {
+        match found.compiled.get_or_init(compile) {
             Ok(None) => RuleFindings::default(),
             Ok(Some(rules)) => rules.check(old, object),
             // Such rules were stored by a newer server. Fail closed.

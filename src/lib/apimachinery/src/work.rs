@@ -96,6 +96,51 @@ pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
+/// Callback that returns this thread's free memory to the system. Set once, by the owner of the
+/// allocator.
+static COLLECTOR: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+/// Has [`collect`] call this.
+pub fn set_collector(collector: fn()) {
+    let _ = COLLECTOR.set(collector);
+}
+
+/// Returns this thread's free memory to the system, which no other thread can use until then. Takes
+/// about a millisecond: only after computations that took much longer.
+pub fn collect() {
+    if let Some(collector) = COLLECTOR.get() {
+        collector();
+    }
+}
+
+/// A value that many threads share and the first one makes. The others wait, so making it never
+/// gives way to them.
+#[derive(Debug)]
+pub struct SharedOnce<T>(std::sync::OnceLock<T>);
+
+impl<T> SharedOnce<T> {
+    /// Without a value.
+    pub const fn new() -> Self {
+        Self(std::sync::OnceLock::new())
+    }
+
+    /// The value, once it is made.
+    pub fn get(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// The value; makes it if it is the first to ask.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(|| uninterrupted(make))
+    }
+}
+
+impl<T> Default for SharedOnce<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A key whose comparisons count: a set or map of these counts about one step for a lookup, a list
 /// that is searched counts each element.
 #[derive(Clone, Copy, Debug)]
@@ -114,5 +159,28 @@ impl<T: Eq> Eq for CountedKey<T> {}
 impl<T: std::hash::Hash> std::hash::Hash for CountedKey<T> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    thread_local! {
+        static GAVE_WAY: AtomicBool = const { AtomicBool::new(false) };
+    }
+
+    #[test]
+    fn fault_34_a_shared_value_is_made_without_giving_way() {
+        set_breather(|| GAVE_WAY.with(|gave_way| gave_way.store(true, Ordering::Relaxed)));
+        let gave_way = || GAVE_WAY.with(|gave_way| gave_way.swap(false, Ordering::Relaxed));
+        breathe_now();
+        assert!(gave_way());
+        let once = SharedOnce::new();
+        once.get_or_init(breathe_now);
+        assert!(!gave_way());
+        breathe_now();
+        assert!(gave_way());
     }
 }

@@ -42,8 +42,9 @@ const SLOT_TIME: Duration = Duration::from_millis(1);
 /// Computations that wait between their parts, each with its thread and memory; more compute to
 /// their end.
 const MAX_GIVING_WAY: usize = 1;
-/// Max wait. It is exceeded only if all slots wait for a resource held by the waiter.
-const GIVING_WAY: Duration = Duration::from_secs(1);
+/// How long one waits for its slot: about as long as a long computation takes. Then it continues
+/// without one, as all slots may wait for what it holds.
+const GIVING_WAY: Duration = Duration::from_millis(50);
 /// How long one waits in all until its poll ends: it may hold a turn, which writers of its key wait
 /// for.
 const GIVING_WAY_IN_ALL: Duration = Duration::from_secs(2);

@@ -7,12 +7,12 @@ use crate::matching::{RequestMatcher, items, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
 use ferrokube_apimachinery::status::Reason;
+use ferrokube_apimachinery::work::SharedOnce;
 use ferrokube_cel::admission::{AdmissionCompiler, OptionalVariables};
 use ferrokube_cel::{Program, Type};
 use ferrokube_registry::offload::leave_worker;
 use ferrokube_registry::{Catalog, Served};
 use parking_lot::Mutex;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 /// An expression, or why it does not compile (it was valid when it was stored).
@@ -29,7 +29,7 @@ pub(super) struct CompiledPolicy {
     /// Whether the mutations run again after a later change.
     pub(super) repeats: bool,
     spec: Value,
-    programs: OnceLock<PolicyPrograms>,
+    programs: SharedOnce<PolicyPrograms>,
 }
 
 /// The expressions of a policy.
@@ -153,7 +153,7 @@ impl CompiledPolicy {
                 .map(|kind| ParamKind::new(text(kind, "apiVersion"), text(kind, "kind"))),
             conditions: MatchConditions::of(spec, fails, param_kind.is_some()),
             spec: spec.clone(),
-            programs: OnceLock::new(),
+            programs: SharedOnce::new(),
         }
     }
 

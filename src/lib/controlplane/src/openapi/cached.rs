@@ -5,10 +5,11 @@ use crate::discovery::hash;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::json as codec;
+use ferrokube_apimachinery::work::SharedOnce;
 use ferrokube_resource::{Definition, FieldGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The last documents.
 #[derive(Default)]
@@ -37,12 +38,12 @@ pub(super) struct DocumentForm {
     pub(super) plain: Bytes,
     /// Made once: readers that compressed the document for themselves would each keep it alive,
     /// after others have replaced it too.
-    pub(super) gzip: OnceLock<Bytes>,
+    pub(super) gzip: SharedOnce<Bytes>,
 }
 
 impl DocumentForm {
     pub(super) fn new(plain: impl Into<Bytes>) -> Self {
-        Self { plain: plain.into(), gzip: OnceLock::new() }
+        Self { plain: plain.into(), gzip: SharedOnce::new() }
     }
 
     /// Whether it is large enough to be compressed.

@@ -6,6 +6,7 @@
 //! long computation, and the threads share the cores. Very long computations hold much memory: few
 //! run at a time.
 
+use ferrokube_apimachinery::work;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -20,6 +21,9 @@ const ASSUMED_MICROS: u64 = 200;
 
 /// A caller whose longest recent computation took longer gets no spare slot.
 const SPARE_MICROS: u64 = 10_000;
+/// After a computation that took longer, its thread's free memory is returned: the next one may run
+/// on another thread.
+const COLLECT_MICROS: u64 = 20_000;
 /// A computation that took longer is remembered,
 const LONG_MICROS: u64 = 4_000;
 /// for this time after it ended.
@@ -420,7 +424,11 @@ impl Wake for UnparkThread {
 impl Drop for Slot {
     fn drop(&mut self) {
         if !self.is_passed_on {
-            self.slots.release(self.caller, self.took());
+            let took = self.took();
+            self.slots.release(self.caller, took);
+            if took.whole() >= COLLECT_MICROS {
+                work::collect();
+            }
         }
     }
 }
@@ -438,6 +446,27 @@ mod tests {
             Poll::Ready(slot) => Some(slot),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn free_memory_is_returned_after_a_very_long_computation() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        thread_local! {
+            static COLLECTED: AtomicU32 = const { AtomicU32::new(0) };
+        }
+        work::set_collector(|| {
+            COLLECTED.with(|count| count.fetch_add(1, Ordering::Relaxed));
+        });
+        let collected = || COLLECTED.with(|count| count.load(Ordering::Relaxed));
+        let slots = Slots::new(1, 0);
+        drop(take(&mut slots.wait(1)).expect("it is free"));
+        assert_eq!(collected(), 0);
+        let slot = take(&mut slots.wait(1)).expect("it is free");
+        while slot.took().whole() < COLLECT_MICROS {
+            std::hint::spin_loop();
+        }
+        drop(slot);
+        assert_eq!(collected(), 1);
     }
 
     #[test]
