@@ -44,6 +44,12 @@ impl Binary {
         }
     }
 
+    /// The same with one more flag.
+    pub(crate) fn with_flag(&self, flag: &str) -> Self {
+        let flags = self.flags.iter().cloned().chain([flag.to_owned()]).collect();
+        Self { flags, ..self.clone() }
+    }
+
     /// The release build.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod idle;
 mod list;
 mod memory;
 mod patch;
+mod pods;
 mod start;
 pub(crate) mod watch;
 
@@ -62,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
         watch::ALL,
         custom::ALL,
         admission::ALL,
+        pods::ALL,
         memory::ALL,
         idle::ALL,
     ]
