@@ -23,11 +23,12 @@ async fn main() -> anyhow::Result<()> {
         .build()?
         .start()
         .await?;
-    // The controllers are clients like any other, with an identity of their own.
-    let pki = server.pki();
-    let pair = pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
-    let connection =
-        Connection::from_parts(server.url(), pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?;
+    // The controllers are clients like any other, with an identity of their own; their requests
+    // stay in the process.
+    let (pki, own) = (server.pki(), server.in_process());
+    let identity = own.client(&pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?)?;
+    let (url, ca) = (server.url(), pki.ca_pem());
+    let connection = Connection::in_process(url, ca, identity, own.anonymous_client()).await?;
     let manager = ControllerManager::builder(connection)
         // Quotas have the names that admission counts by.
         .counted_as(quota::names)

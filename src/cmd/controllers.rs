@@ -1,5 +1,5 @@
-//! Runs the controllers alongside the API server in one process. They use HTTPS like any other
-//! client, as a user of their own.
+//! Runs the controllers alongside the API server in one process. Their requests are those of any
+//! other client, as a user of their own, but stay in the process.
 
 use super::server::{Companion, ServerSetup};
 use ferrokube_apimachinery::name;
@@ -7,8 +7,8 @@ use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError};
 use ferrokube_controllers::{ControllerManager, ManagerError, Signer, TokenSubject};
 use ferrokube_features::Gates;
-use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError, RequestSigner};
-use ferrokube_serve::Shutdown;
+use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pair, Pki, PkiError, RequestSigner};
+use ferrokube_serve::{InProcess, Shutdown, TlsError};
 use ferrokube_server::{KeyFiles, RunningControlPlane};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,43 @@ pub(crate) struct Controllers<'a> {
     pub(crate) chosen: &'a [String],
 }
 
+/// The API server for clients in its process.
+pub(crate) struct ProcessServer {
+    pub(crate) pki: Pki,
+    in_process: InProcess,
+    url: String,
+}
+
+/// Why a client in the process cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProcessServerError {
+    #[error("cannot use the certificate")]
+    Certificate(#[from] TlsError),
+    #[error(transparent)]
+    Client(#[from] ConnectionError),
+}
+
+impl ProcessServer {
+    pub(crate) fn new(server: &RunningControlPlane) -> Self {
+        let (pki, url) = (server.pki().clone(), server.url().to_owned());
+        Self { pki, in_process: server.in_process(), url }
+    }
+
+    /// A connection with the identity of a certificate.
+    pub(crate) async fn connect(&self, identity: &Pair) -> Result<Connection, ProcessServerError> {
+        let own = self.in_process.client(identity)?;
+        let anonymous = self.in_process.anonymous_client();
+        Ok(Connection::in_process(&self.url, self.pki.ca_pem(), own, anonymous).await?)
+    }
+}
+
 /// Why the controllers stopped; they are restarted.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error("cannot issue their certificate")]
     Pki(#[from] PkiError),
     #[error("cannot connect them to the API server")]
-    Connection(#[from] ConnectionError),
+    Connect(#[from] ProcessServerError),
     #[error("they stopped unexpectedly")]
     Manager(#[from] ManagerError),
 }
@@ -41,9 +71,7 @@ impl Companion for Controllers<'_> {
     fn start(&self, setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
         let run = ControllersRun {
             chosen: self.chosen.to_vec(),
-            pki: server.pki().clone(),
-            url: server.url().to_owned(),
-            server_name: server.loopback_name(),
+            server: ProcessServer::new(server),
             gates: setup.inputs.gates.separate(),
             signer: signer(setup.key_files(server.directory())),
             request_signer: setup.has_nodes().then(|| server.pki().request_signer()),
@@ -76,9 +104,7 @@ pub(crate) fn signer(keys: KeyFiles) -> Signer {
 /// Inputs of a run.
 struct ControllersRun {
     chosen: Vec<String>,
-    pki: Pki,
-    url: String,
-    server_name: Option<&'static str>,
+    server: ProcessServer,
     gates: Gates,
     signer: Signer,
     /// Signs certificates of kubelets.
@@ -103,14 +129,12 @@ impl ControllersRun {
 
     /// Runs until shutdown, or until their certificate is due for renewal.
     async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
-        let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
-        let (ca, chain, key) = (self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem);
-        let connection =
-            Connection::from_named_parts(&self.url, self.server_name, ca, chain, key).await?;
+        let pair = self.server.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
+        let connection = self.server.connect(&pair).await?;
         // The data directory is locked by this process: there is no other manager to elect.
         let manager = ControllerManager::builder(connection)
             .controllers(&self.chosen)
-            .root_ca(self.pki.ca_pem())
+            .root_ca(self.server.pki.ca_pem())
             .counted_as(ferrokube_admission::quota::names)
             .gates(self.gates.clone())
             .signer(Some(self.signer.clone()))

@@ -1,13 +1,13 @@
-//! The node of `all-in-one --node`: a kubelet and a scheduler next to the API server. They use
-//! HTTPS like any other client, each as a user of its own.
+//! The node of `all-in-one --node`: a kubelet and a scheduler next to the API server. Their
+//! requests are those of any other client, each as a user of its own, but stay in the process.
 
+use super::controllers::ProcessServer;
 use super::kubelet::{self, KubeletSetup};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use ferrokube_client::Connection;
 use ferrokube_features::Gates;
 use ferrokube_kubelet::{KubeletSettings, NodeCertificates, ServerSettings};
-use ferrokube_pki::{LEAF_LIFETIME, NODES, Pair, Pki, SCHEDULER, Subject, node_name};
+use ferrokube_pki::{LEAF_LIFETIME, NODES, SCHEDULER, Subject, node_name};
 use ferrokube_scheduler::Scheduler;
 use ferrokube_serve::Shutdown;
 use ferrokube_server::RunningControlPlane;
@@ -123,12 +123,7 @@ impl NodeSetup {
     /// Starts kubelet and scheduler as a task of the server.
     pub(crate) fn start(&self, server: &mut RunningControlPlane) {
         kubelet::log_doubts(&self.doubts);
-        let run = NodeRun {
-            kubelet: self.kubelet.clone(),
-            pki: server.pki().clone(),
-            url: server.url().to_owned(),
-            server_name: server.loopback_name(),
-        };
+        let run = NodeRun { kubelet: self.kubelet.clone(), server: ProcessServer::new(server) };
         server.spawn(run.run_with_restart(server.shutdown()));
     }
 }
@@ -136,9 +131,7 @@ impl NodeSetup {
 /// Inputs of a run.
 struct NodeRun {
     kubelet: KubeletSetup,
-    pki: Pki,
-    url: String,
-    server_name: Option<&'static str>,
+    server: ProcessServer,
 }
 
 impl NodeRun {
@@ -159,10 +152,10 @@ impl NodeRun {
         let node = &self.kubelet.identity.name;
         let user = node_name(node);
         let subject = Subject { common_name: &user, organizations: &[NODES, MASTERS] };
-        let own = self.pki.client(&subject, LEAF_LIFETIME)?;
-        let scheduler = self.pki.client(&SCHEDULER, LEAF_LIFETIME)?;
-        let kubelet = self.kubelet.clone().assemble(Some(self.connect(&own).await?))?;
-        let connection = self.connect(&scheduler).await?.with_agent(SCHEDULER_AGENT);
+        let own = self.server.pki.client(&subject, LEAF_LIFETIME)?;
+        let scheduler = self.server.pki.client(&SCHEDULER, LEAF_LIFETIME)?;
+        let kubelet = self.kubelet.clone().assemble(Some(self.server.connect(&own).await?))?;
+        let connection = self.server.connect(&scheduler).await?.with_agent(SCHEDULER_AGENT);
         // A task of its own: a long pass does not delay the kubelet.
         let mut scheduling = JoinSet::new();
         scheduling.spawn(Scheduler::new(connection.client()?, node).run());
@@ -176,13 +169,6 @@ impl NodeRun {
             () = shutdown.begun() => Ok(()),
             () = own.renewal.or(scheduler.renewal).due() => Ok(()),
         }
-    }
-
-    async fn connect(&self, pair: &Pair) -> anyhow::Result<Connection> {
-        let (ca, chain, key) = (self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem);
-        let connection =
-            Connection::from_named_parts(&self.url, self.server_name, ca, chain, key).await?;
-        Ok(connection)
     }
 }
 

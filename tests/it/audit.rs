@@ -5,7 +5,9 @@ use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, json_lines, wait_until};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -61,7 +63,7 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
         cluster.restart().unwrap();
     }
     let events = events(&cluster);
-    let recorded: std::collections::BTreeSet<&str> = events
+    let recorded: BTreeSet<&str> = events
         .iter()
         .filter(|event| event["responseStatus"]["code"] == 201)
         .filter_map(|event| event["objectRef"]["name"].as_str())
@@ -88,7 +90,7 @@ async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
             .iter()
             .filter_map(|item| item["metadata"]["name"].as_str())
             .filter(|name| name.starts_with("brief-"));
-        names.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let (mut answered, mut number, begun) = (0, 0_u64, std::time::Instant::now());
     // Until enough of them were written without a response.
@@ -112,7 +114,7 @@ async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
         let creates = events.iter().filter(|event| event["objectRef"]["resource"] == "configmaps");
         creates
             .filter_map(|event| event["objectRef"]["name"].as_str().map(str::to_owned))
-            .collect::<std::collections::BTreeSet<_>>()
+            .collect::<BTreeSet<_>>()
     };
     wait_until("every object has its event", BOUND, async || {
         let missing: Vec<String> = stored().await.difference(&recorded()).cloned().collect();
@@ -139,6 +141,68 @@ async fn an_event_has_the_ids_of_its_object() {
     assert_eq!(event["user"]["username"], "kubernetes-admin");
     assert_eq!(event["annotations"]["authentication.k8s.io/method"], "x509");
     assert_eq!(event["objectRef"]["resourceVersion"], made.body["metadata"]["resourceVersion"]);
+}
+
+/// Sockets that a process has connected to a port.
+fn sockets_to(process: u32, port: u16) -> usize {
+    let name = |inode: &str| PathBuf::from(format!("socket:[{inode}]"));
+    let own: BTreeSet<PathBuf> = fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .filter_map(|file| fs::read_link(file.unwrap().path()).ok())
+        .collect();
+    let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap();
+    let to = format!(":{port:04X}");
+    table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words[2].ends_with(&to) && own.contains(&name(words[9])))
+        .count()
+}
+
+#[tokio::test]
+async fn controllers_of_an_all_in_one_are_audited_by_name_and_open_no_connection() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let name = "/api/v1/namespaces/brief";
+    let namespace = json!({"metadata": {"name": "brief"}});
+    assert_eq!(admin.post("/api/v1/namespaces", &namespace).await.unwrap().status, 201);
+    assert_eq!(admin.delete(name).await.unwrap().status, 200);
+    wait_until("its controller has removed the namespace", BOUND, async || {
+        let answer = admin.get(name).await.map_err(|error| error.to_string())?;
+        if answer.status == 404 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    let port = cluster.url().rsplit(':').next().unwrap().parse().unwrap();
+    assert_eq!(sockets_to(std::process::id(), port).min(1), 1, "ours");
+    assert_eq!(sockets_to(cluster.pid(), port), 0);
+    let events = events(&cluster);
+    let of = |user: &str, resource: &str, subresource: &str| {
+        let found = events.iter().find(|event| {
+            event["user"]["username"] == user
+                && event["objectRef"]["resource"] == resource
+                && event["objectRef"]["subresource"] == subresource
+        });
+        found.unwrap_or_else(|| panic!("nothing of {user} at {resource}/{subresource}")).clone()
+    };
+    let manager = of("system:kube-controller-manager", "serviceaccounts", "token");
+    let account = "system:serviceaccount:kube-system:namespace-controller";
+    let controller = of(account, "namespaces", "finalize");
+    for event in [&manager, &controller] {
+        assert_eq!(event["sourceIPs"], json!(["127.0.0.1"]), "{event}");
+        let agent = event["userAgent"].as_str().unwrap();
+        assert!(agent.starts_with("kube-controller-manager/"), "{event}");
+    }
+    let method = |event: &Value| event["annotations"]["authentication.k8s.io/method"].clone();
+    assert_eq!(method(&manager), "x509");
+    let credential = &manager["user"]["extra"]["authentication.kubernetes.io/credential-id"][0];
+    assert!(credential.as_str().unwrap().starts_with("X509SHA256="), "{manager}");
+    assert_ne!(method(&controller), "x509", "by its token");
+    let deleted = events
+        .iter()
+        .find(|event| event["verb"] == "delete" && event["user"]["username"] == "kubernetes-admin");
+    let trace = |event: &Value| event["annotations"]["trace.kubernetes.io/trace-id"].clone();
+    assert!(trace(&controller).is_string());
+    assert_eq!(trace(&controller), trace(deleted.unwrap()), "caused by the delete");
 }
 
 #[tokio::test]

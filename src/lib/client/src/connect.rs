@@ -1,7 +1,8 @@
 //! Connection settings for an API server, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
-use crate::pool::{Pool, ResponseBody, TlsSource};
+use crate::pool::{Pool, TlsSource};
+use crate::transport::{RequestTransport, ResponseBody};
 use base64::Engine;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response};
@@ -9,6 +10,7 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tower::retry::RetryLayer;
@@ -56,9 +58,9 @@ pub enum ConnectionError {
 pub struct Connection {
     config: Config,
     /// With the client certificate, if any.
-    with_certificate: Pool,
+    with_certificate: RequestTransport,
     /// Without a certificate: a server prefers it over a token.
-    without_certificate: Pool,
+    without_certificate: RequestTransport,
 }
 
 impl std::fmt::Debug for Connection {
@@ -80,8 +82,8 @@ impl Connection {
             |shows_certificate| TlsSource::File { path: path.to_owned(), shows_certificate };
         Ok(Self {
             config,
-            with_certificate: Pool::new(source(true)),
-            without_certificate: Pool::new(source(false)),
+            with_certificate: pooled(source(true)),
+            without_certificate: pooled(source(false)),
         })
     }
 
@@ -118,7 +120,7 @@ impl Connection {
             merged.current_context = Some(context.to_owned());
         }
         let config = configure(merged).await.map_err(failed)?;
-        let pool = |config| Pool::new(TlsSource::Fixed(Box::new(config)));
+        let pool = |config| pooled(TlsSource::Fixed(Box::new(config)));
         Ok(Self {
             with_certificate: pool(config.clone()),
             without_certificate: pool(without_identity(&config)),
@@ -165,11 +167,38 @@ impl Connection {
         let mut config =
             configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
         config.tls_server_name = server_name.map(str::to_owned);
-        let pool = |config| Pool::new(TlsSource::Fixed(Box::new(config)));
+        let pool = |config| pooled(TlsSource::Fixed(Box::new(config)));
         Ok(Self {
             with_certificate: pool(config.clone()),
             without_certificate: pool(without_identity(&config)),
             config,
+        })
+    }
+
+    /// To a server in the same process (`InProcess` of `ferrokube_serve`): with the identity of
+    /// `with_certificate`, or through `without_certificate` with a token. `server` is its URL, as
+    /// over the network, and the CA that of [`Self::ca_pem`].
+    ///
+    /// # Errors
+    /// [`ConnectionError::Kubeconfig`].
+    pub async fn in_process<S, B>(
+        server: &str,
+        ca_pem: &str,
+        with_certificate: S,
+        without_certificate: S,
+    ) -> Result<Self, ConnectionError>
+    where
+        S: hyper::service::Service<Request<Body>, Response = Response<B>, Error = io::Error>
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+        B: http_body::Body<Data = bytes::Bytes, Error = io::Error> + Send + 'static,
+    {
+        Ok(Self {
+            with_certificate: RequestTransport::in_process(with_certificate),
+            without_certificate: RequestTransport::in_process(without_certificate),
+            ..Self::from_parts(server, ca_pem, "", "").await?
         })
     }
 
@@ -243,6 +272,10 @@ async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
     Ok(config)
 }
 
+fn pooled(source: TlsSource) -> RequestTransport {
+    RequestTransport::Pool(Pool::new(source))
+}
+
 fn without_identity(config: &Config) -> Config {
     let mut config = config.clone();
     config.auth_info = AuthInfo::default();
@@ -251,8 +284,11 @@ fn without_identity(config: &Config) -> Config {
 
 type HttpService = BoxService<Request<Body>, Response<ResponseBody>, BoxError>;
 
-/// kube's request layers over shared connections.
-fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<HttpService>, ConnectionError> {
+/// kube's request layers over a transport.
+fn shared(
+    config: &Config,
+    transport: RequestTransport,
+) -> Result<ClientBuilder<HttpService>, ConnectionError> {
     let service = ServiceBuilder::new()
         .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))
         .layer(config.base_uri_layer())
@@ -260,7 +296,7 @@ fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<HttpService>, Con
         .option_layer(config.auth_layer().map_err(client_error)?)
         .layer(config.extra_headers_layer().map_err(client_error)?)
         .map_err(BoxError::from)
-        .service(pool);
+        .service(transport);
     Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace.clone()))
 }
 
@@ -289,7 +325,7 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config =
             Config::new(format!("http://{}", silent.local_addr().unwrap()).parse().unwrap());
-        let pool = || Pool::new(TlsSource::Fixed(Box::new(config.clone())));
+        let pool = || pooled(TlsSource::Fixed(Box::new(config.clone())));
         let connection = Connection {
             with_certificate: pool(),
             without_certificate: pool(),

@@ -17,6 +17,7 @@ pub mod outage;
 mod pool;
 pub mod probe;
 pub mod traced;
+mod transport;
 
 pub use action::{ReconcileTrace, add_cause, cause, tracked};
 pub use candidacy::CandidateVersions;

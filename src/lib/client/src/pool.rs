@@ -16,7 +16,6 @@ use kube::client::{Body, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -27,7 +26,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
-use tower::{BoxError, Service};
+use tower::BoxError;
 
 /// Concurrent requests per connection, as kube-apiserver permits.
 pub(crate) const STREAMS: usize = 100;
@@ -76,7 +75,7 @@ impl TlsSource {
     }
 }
 
-/// Shared connections; a service for requests with absolute URIs of one server. Clones share them.
+/// Shared connections to one server. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<PoolInner>);
 
@@ -272,7 +271,12 @@ impl Pool {
         Ok(HttpSender::Http2(sender))
     }
 
-    async fn send(self, mut request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
+    /// Sends a request with an absolute URI; up to [`RESENDS`] times more if its connection was
+    /// closing.
+    pub(crate) async fn send(
+        self,
+        mut request: Request<Body>,
+    ) -> Result<Response<PooledBody>, BoxError> {
         let mut resends = 0;
         loop {
             let mut slot = self.slot(request.uri()).await?;
@@ -284,7 +288,7 @@ impl Pool {
                         // The certificate may have expired, and the file may hold a new one.
                         slot.connection.retired.store(true, Ordering::Relaxed);
                     }
-                    return Ok(response.map(|body| ResponseBody { body, _slot: slot }));
+                    return Ok(response.map(|body| PooledBody { body, _slot: slot }));
                 }
                 Err(mut failed) => match failed.take_message() {
                     // Not sent: the connection was closing.
@@ -299,27 +303,13 @@ impl Pool {
     }
 }
 
-impl Service<Request<Body>> for Pool {
-    type Response = Response<ResponseBody>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().send(request))
-    }
-}
-
 /// A response body, which holds its slot until dropped.
-pub(crate) struct ResponseBody {
+pub(crate) struct PooledBody {
     body: Incoming,
     _slot: StreamSlot,
 }
 
-impl http_body::Body for ResponseBody {
+impl http_body::Body for PooledBody {
     type Data = bytes::Bytes;
     type Error = hyper::Error;
 

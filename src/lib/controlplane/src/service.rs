@@ -14,7 +14,6 @@ use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, StatusCode, Version};
-use http_body_util::BodyExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -223,11 +222,6 @@ pub(crate) struct ApiHandler(pub(crate) Arc<ServerState>);
 impl Handler for ApiHandler {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let (head, body) = request.into_parts();
-        let body = if http_body::Body::is_end_stream(&body) {
-            crate::body::empty()
-        } else {
-            ferrokube_serve::boxed(body.map_err(std::io::Error::other))
-        };
         Box::pin(async move { self.0.respond(head, body).await })
     }
 }

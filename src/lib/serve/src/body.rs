@@ -2,10 +2,11 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -134,7 +135,7 @@ pub enum BodyError {
     Slow,
     /// 400: the connection or its framing broke.
     #[error("the request body broke off")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] io::Error),
 }
 
 /// A body of known length.
@@ -156,6 +157,15 @@ pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) ->
 /// A streamed body of [`Chunk`]s.
 pub fn chunks(pieces: impl Stream<Item = io::Result<Chunk>> + Send + 'static) -> Body {
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
+}
+
+/// The body of a request: without an allocation if there is none.
+pub(crate) fn received<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    if body.is_end_stream() { empty() } else { boxed(body.map_err(io::Error::other)) }
 }
 
 /// Boxes any body.
@@ -196,14 +206,11 @@ impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body
 ///
 /// # Errors
 /// [`BodyError`].
-pub async fn read_body<B>(
-    body: B,
+pub async fn read_body(
+    body: Body,
     limit_bytes: usize,
     deadline: Duration,
-) -> Result<Bytes, BodyError>
-where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
-{
+) -> Result<Bytes, BodyError> {
     read_body_within(body, limit_bytes, deadline, |_| true).await
 }
 
@@ -211,15 +218,12 @@ where
 ///
 /// # Errors
 /// [`BodyError`].
-pub async fn read_body_within<B>(
-    body: B,
+pub async fn read_body_within(
+    body: Body,
     limit_bytes: usize,
     deadline: Duration,
     has_room: impl FnMut(usize) -> bool,
-) -> Result<Bytes, BodyError>
-where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
-{
+) -> Result<Bytes, BodyError> {
     let hint = body.size_hint();
     if hint.lower() > limit_bytes as u64 {
         return Err(BodyError::TooLarge { limit_bytes });
@@ -232,14 +236,11 @@ where
         .map_err(|_| BodyError::Slow)?
 }
 
-async fn collect<B>(
-    mut body: B,
+async fn collect(
+    mut body: Body,
     limit_bytes: usize,
     mut has_room: impl FnMut(usize) -> bool,
-) -> Result<Bytes, BodyError>
-where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
-{
+) -> Result<Bytes, BodyError> {
     // Most bodies are one frame, whose buffer becomes the result.
     let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
     if first.len() > limit_bytes {
@@ -269,14 +270,11 @@ where
     }
 }
 
-async fn next<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
-where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
-{
+async fn next(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
         // Empty frames only cost time, which the deadline bounds.
         match frame.map_err(BodyError::Broken)?.into_data() {
-            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),
             _ => {}
         }
     }
@@ -290,14 +288,13 @@ fn never(never: Infallible) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body::Body as _;
     use std::future::poll_fn;
 
     type Pieces = Vec<&'static str>;
 
-    fn body(pieces: Pieces) -> impl http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin {
-        StreamBody::new(futures::stream::iter(
-            pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))),
+    fn body(pieces: Pieces) -> Body {
+        stream(futures::stream::iter(
+            pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))),
         ))
     }
 
@@ -367,9 +364,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fault_38_a_stalled_body_ends_at_the_deadline() {
-        let silent = StreamBody::new(futures::stream::poll_fn(|_| {
-            std::task::Poll::<Option<Result<Frame<Bytes>, hyper::Error>>>::Pending
-        }));
+        let silent = stream(futures::stream::pending());
         assert!(matches!(
             read_body(silent, 10, Duration::from_secs(30)).await,
             Err(BodyError::Slow)

@@ -2,7 +2,7 @@
 
 use crate::activity::{Activity, CountedBody, InFlight};
 use crate::bad_head;
-use crate::body::{WRITE_BYTES, empty, full};
+use crate::body::{WRITE_BYTES, empty, full, received};
 use crate::bounded_tls::BoundedTlsStream;
 use crate::cork::{Cork, Turns};
 use crate::gate::gated;
@@ -20,7 +20,7 @@ use crate::stats::ListenerStats;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode, Version};
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -335,21 +335,28 @@ impl Closing<'_> {
 }
 
 /// The service of one connection.
-struct Requests {
-    shared: Arc<ListenerState>,
-    shown: Arc<PeerChain>,
-    activity: Arc<Activity>,
-    close: Arc<Notify>,
+pub(crate) struct Requests {
+    pub(crate) shared: Arc<ListenerState>,
+    pub(crate) shown: Arc<PeerChain>,
+    pub(crate) activity: Arc<Activity>,
+    /// Notified when a handler asks to close the connection.
+    pub(crate) close: Arc<Notify>,
 }
 
 type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-impl Service<Request> for Requests {
+impl Service<http::Request<Incoming>> for Requests {
     type Response = http::Response<CountedBody>;
     type Error = Refused;
     type Future = HandlerFuture;
 
-    fn call(&self, mut request: Request) -> HandlerFuture {
+    fn call(&self, request: http::Request<Incoming>) -> HandlerFuture {
+        self.respond(request.map(received))
+    }
+}
+
+impl Requests {
+    pub(crate) fn respond(&self, mut request: Request) -> HandlerFuture {
         if request.version() == Version::HTTP_2 && !self.admits() {
             self.shared.stats.shed.fetch_add(1, Ordering::Relaxed);
             return self.answering(None, None);
@@ -367,9 +374,7 @@ impl Service<Request> for Requests {
         };
         HandlerFuture { is_bodiless, ..self.answering(answer, Some(in_flight)) }
     }
-}
 
-impl Requests {
     fn admits(&self) -> bool {
         let stats = &self.shared.stats;
         self.activity.admits(stats.held.share(|| stats.open.load(Ordering::Relaxed)))
@@ -394,7 +399,7 @@ impl Requests {
 type Refused = h2::Error;
 
 /// Runs a handler; turns its panic into a response.
-struct HandlerFuture {
+pub(crate) struct HandlerFuture {
     answer: Option<ResponseFuture>,
     is_bodiless: bool,
     /// `None` if the request is rejected.

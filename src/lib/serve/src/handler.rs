@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// An incoming request. Its body is not bounded yet; its extensions have an
 /// `Arc<`[`Peer`](crate::Peer)`>`.
-pub type Request = http::Request<hyper::body::Incoming>;
+pub type Request = http::Request<Body>;
 /// A handler's response; its body may be streamed.
 pub type Response = http::Response<Body>;
 

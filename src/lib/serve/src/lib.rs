@@ -16,6 +16,7 @@ pub mod handler;
 mod head_timeout;
 mod heads;
 mod held;
+pub mod in_process;
 pub mod limits;
 mod lobby;
 pub mod peer;
@@ -34,6 +35,7 @@ pub use body::{
 };
 pub use handler::{BodyGuard, CloseConnection, Handler, Request, Response};
 pub use held::{HeldBytes, Holdings, Wanting};
+pub use in_process::{InProcess, InProcessBody, InProcessClient};
 pub use limits::ListenerLimits;
 pub use peer::Peer;
 pub use server::{Server, ServerError};

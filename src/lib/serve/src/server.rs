@@ -5,6 +5,7 @@ use crate::connection_gate::ConnectionGate;
 use crate::handler::Handler;
 use crate::heads::Heads;
 use crate::held::Holdings;
+use crate::in_process::{InProcess, ProcessAcceptor};
 use crate::limits::ListenerLimits;
 use crate::lobby::Lobby;
 use crate::shutdown::Shutdown;
@@ -12,7 +13,7 @@ use crate::stats::ListenerStats;
 use crate::tls::{Tls, TlsError};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -45,6 +46,8 @@ pub struct Server {
     limits: ListenerLimits,
     stats: Arc<ListenerStats>,
     lobby: Lobby,
+    in_process: InProcess,
+    acceptor: ProcessAcceptor,
 }
 
 impl Server {
@@ -63,12 +66,25 @@ impl Server {
         let stats =
             ListenerStats { held: Holdings::new(limits.held_bytes), ..ListenerStats::default() };
         let lobby = Lobby::open().map_err(ServerError::Threads)?;
-        Ok(Self { listener, address, tls, limits, stats: Arc::new(stats), lobby })
+        let source = SocketAddr::new(from_here(address.ip()), 0);
+        let (in_process, acceptor) = InProcess::new(source, tls.clone());
+        let stats = Arc::new(stats);
+        Ok(Self { listener, address, tls, limits, stats, lobby, in_process, acceptor })
     }
 
     /// With the actual port.
     pub fn local_address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// [`Self::local_address`] for clients on this machine, with an IP that is theirs, too.
+    pub fn loopback_address(&self) -> SocketAddr {
+        SocketAddr::new(from_here(self.address.ip()), self.address.port())
+    }
+
+    /// Makes clients in this process, which need no connection.
+    pub fn in_process(&self) -> InProcess {
+        self.in_process.clone()
     }
 
     /// Counters, for metrics.
@@ -78,11 +94,12 @@ impl Server {
 
     /// Serves until shutdown, then drains: stops accepting, asks clients to disconnect (HTTP/2
     /// GOAWAY, HTTP/1.1 close), waits [`ListenerLimits::drain`] for requests in flight, and cuts
-    /// the rest. Long responses (watches) must end themselves on shutdown.
+    /// the rest. Long responses (watches) must end themselves on shutdown. Requests of
+    /// [this process](Self::in_process) that are not answered in time are left to their tasks.
     ///
-    /// Returns the number of connections cut.
+    /// Returns the number of connections cut, and of such requests.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
-        let Self { listener, tls, limits, stats, lobby, .. } = self;
+        let Self { listener, tls, limits, stats, lobby, acceptor: own, .. } = self;
         let drain = limits.drain;
         let gate = ConnectionGate::new(limits.connections, Arc::clone(&stats));
         let heads = Heads::new(limits.unfinished_bytes);
@@ -95,6 +112,7 @@ impl Server {
             lobby,
             heads,
         });
+        own.serve(&shared);
         let mut accepting = Acceptor { listener, failing: false };
         let mut connections = JoinSet::new();
         loop {
@@ -119,11 +137,21 @@ impl Server {
             while let Some(ended) = connections.join_next().await {
                 report(ended);
             }
+            own.drained().await;
         };
         let _ = tokio::time::timeout(drain, ended).await;
-        let left = connections.len();
+        let left = connections.len() + own.in_flight();
         connections.shutdown().await;
         left
+    }
+}
+
+/// The address that clients on this machine connect to, and from.
+fn from_here(bound: IpAddr) -> IpAddr {
+    match bound {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
     }
 }
 

@@ -5,6 +5,7 @@
 //! authentication (401), as in kube-apiserver, not of the handshake.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use ferrokube_pki::Pair;
 use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
@@ -151,6 +152,15 @@ impl Tls {
     pub fn replace_serving(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), TlsError> {
         self.serving.default.store(Arc::new(certified_key(&self.provider, chain_pem, key_pem)?));
         Ok(())
+    }
+
+    /// The chain of a certificate, leaf first, if the key belongs to it: what a handshake proves.
+    pub(crate) fn proven_chain(
+        &self,
+        pair: &Pair,
+    ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let (chain, key) = (pair.chain_pem.as_bytes(), pair.key_pem.as_bytes());
+        Ok(certified_key(&self.provider, chain, key)?.cert)
     }
 
     /// [`Self::replace_cas`] for clients only.

@@ -6,8 +6,8 @@ use crate::error::{Because, InputError};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal, Subject};
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
-use ferrokube_serve::{Handler, ListenerStats, Server, Shutdown, Tls};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use ferrokube_serve::{Handler, InProcess, ListenerStats, Server, Shutdown, Tls};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,15 +90,14 @@ impl Listener {
         self.files.serving.is_some().then_some(LOOPBACK_NAME)
     }
 
+    /// Makes clients in this process.
+    pub(crate) fn in_process(&self) -> InProcess {
+        self.server.in_process()
+    }
+
     /// URL for clients on this machine.
     pub(crate) fn url(&self) -> String {
-        let address = self.server.local_address();
-        let ip = match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
-        };
-        format!("https://{}", SocketAddr::new(ip, address.port()))
+        format!("https://{}", self.server.loopback_address())
     }
 
     /// Writes the kubeconfigs, then starts renewing and reloading certificates. The returned future

@@ -8,7 +8,7 @@ use crate::listener::{ADMIN_KUBECONFIG, Listener};
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_controlplane::{ApiServer, EarlyHandler};
 use ferrokube_pki::{Pki, PkiError};
-use ferrokube_serve::{Handler, ListenerStats, Shutdown, ShutdownTrigger};
+use ferrokube_serve::{Handler, InProcess, ListenerStats, Shutdown, ShutdownTrigger};
 use ferrokube_storage::Store;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ pub struct RunningControlPlane {
     pki: Pki,
     url: String,
     loopback_name: Option<&'static str>,
+    in_process: InProcess,
     kubeconfig: PathBuf,
     trigger: ShutdownTrigger,
     shutdown: Shutdown,
@@ -48,6 +49,7 @@ struct Listening {
     stats: Arc<ListenerStats>,
     url: String,
     loopback_name: Option<&'static str>,
+    in_process: InProcess,
     trigger: ShutdownTrigger,
     shutdown: Shutdown,
     serving: JoinSet<usize>,
@@ -65,9 +67,10 @@ impl Listening {
         let (mut serving, mut tasks) = (JoinSet::new(), JoinSet::new());
         let (stats, url, loopback_name) =
             (listener.stats(), listener.url(), listener.loopback_name());
+        let in_process = listener.in_process();
         let serve = listener.start(handler, pki.clone(), directory, &shutdown, &mut tasks)?;
         serving.spawn(serve);
-        Ok(Self { stats, url, loopback_name, trigger, shutdown, serving, tasks })
+        Ok(Self { stats, url, loopback_name, in_process, trigger, shutdown, serving, tasks })
     }
 
     /// Cleans up after a failed start, so that the address is free again.
@@ -124,8 +127,16 @@ impl RunningControlPlane {
         assembled: Assembled,
         listening: Listening,
     ) -> Result<Self, ServeError> {
-        let Listening { stats, url, loopback_name, trigger, shutdown, serving, mut tasks } =
-            listening;
+        let Listening {
+            stats,
+            url,
+            loopback_name,
+            in_process,
+            trigger,
+            shutdown,
+            serving,
+            mut tasks,
+        } = listening;
         let Assembled {
             api,
             audit,
@@ -164,6 +175,7 @@ impl RunningControlPlane {
             pki,
             url,
             loopback_name,
+            in_process,
             kubeconfig,
             trigger,
             shutdown,
@@ -203,6 +215,12 @@ impl RunningControlPlane {
     /// `None` if that is the URL's host. Set if the serving certificate is from files.
     pub fn loopback_name(&self) -> Option<&'static str> {
         self.loopback_name
+    }
+
+    /// Makes clients in this process, which need no connection: with a certificate of
+    /// [`Self::pki`], or with a token of their own.
+    pub fn in_process(&self) -> InProcess {
+        self.in_process.clone()
     }
 
     /// The administrator's kubeconfig, renewed while the control plane runs.

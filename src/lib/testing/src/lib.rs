@@ -22,6 +22,7 @@
 use ferrokube_client::{Connection, ConnectionError};
 use ferrokube_controllers::{ControllerManager, ManagerError};
 use ferrokube_pki::{ADMIN, CONTROLLER_MANAGER, LEAF_LIFETIME, PkiError, Subject};
+use ferrokube_server::serve::TlsError;
 use ferrokube_server::{BuildError, ControlPlane, RunningControlPlane, ServeError, StorageConfig};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -48,6 +49,9 @@ pub enum TestClusterError {
     /// A client cannot be created.
     #[error("cannot create a client")]
     Connection(#[from] ConnectionError),
+    /// A new certificate cannot be used.
+    #[error("cannot use a certificate")]
+    Certificate(#[from] TlsError),
     /// Names of controllers are unknown.
     #[error("cannot run the controllers")]
     Controllers(#[from] ManagerError),
@@ -160,12 +164,13 @@ impl TestCluster {
     }
 }
 
+/// A user's requests stay in the process.
 async fn connect(
     server: &RunningControlPlane,
     subject: &Subject<'_>,
 ) -> Result<Connection, TestClusterError> {
-    let pki = server.pki();
-    let pair = pki.client(subject, LEAF_LIFETIME)?;
-    let (chain, key) = (&pair.chain_pem, &pair.key_pem);
-    Ok(Connection::from_parts(server.url(), pki.ca_pem(), chain, key).await?)
+    let (pki, in_process) = (server.pki(), server.in_process());
+    let own = in_process.client(&pki.client(subject, LEAF_LIFETIME)?)?;
+    let anonymous = in_process.anonymous_client();
+    Ok(Connection::in_process(server.url(), pki.ca_pem(), own, anonymous).await?)
 }

@@ -3,9 +3,10 @@
 use super::cache::ExpiringCache;
 use super::failure::ServerFailure;
 use crate::config::ServerConfig;
-use ferrokube_serve::{Peer, Request};
+use ferrokube_serve::Peer;
 use http::Method;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -123,14 +124,14 @@ impl KubeletAccess {
     /// 401 without valid credentials; 500 if the review fails.
     pub(super) async fn authenticate(
         &self,
-        request: &Request,
+        request: &Parts,
     ) -> Result<Arc<KubeletUser>, ServerFailure> {
-        let peer = request.extensions().get::<Arc<Peer>>();
+        let peer = request.extensions.get::<Arc<Peer>>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_deref()) {
             let user = KubeletUser::of_certificate(certificate);
             return user.map(Arc::new).ok_or(ServerFailure::Unauthorized);
         }
-        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let header = request.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = header.and_then(|header| header.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let token = token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());

@@ -16,12 +16,13 @@ impl KubeletHandler {
         let path = percent_decode_str(request.uri().path()).decode_utf8();
         let path = path.map_err(|_| ServerFailure::BadRequest("invalid path".to_owned()))?;
         let path = path.into_owned();
-        let user = self.access.authenticate(&request).await?;
-        self.access.authorize(&user, &NeededRight::of(request.method(), &path)).await?;
+        let (head, body) = request.into_parts();
+        let user = self.access.authenticate(&head).await?;
+        self.access.authorize(&user, &NeededRight::of(&head.method, &path)).await?;
         // The trace ids of an authenticated request are passed on to the runtime and logged.
-        let context = ferrokube_trace::extract(request.headers());
+        let context = ferrokube_trace::extract(&head.headers);
         let context = context.map_or_else(TraceContext::root, |context| context.child());
-        let work = self.route(&path, request);
+        let work = self.route(&path, Request::from_parts(head, body));
         ferrokube_trace::scoped(context, tracing::Span::none(), work).await
     }
 

@@ -10,8 +10,8 @@
 use bytes::{Buf, Bytes};
 use ferrokube_pki::{Pair, Pki};
 use ferrokube_serve::{
-    BodyError, Chunk, CloseConnection, Handler, ListenerLimits, Peer, Request, Response, Server,
-    Shutdown, ShutdownTrigger, Tls, TlsPolicy,
+    BodyError, Chunk, CloseConnection, Handler, InProcess, ListenerLimits, Peer, Request, Response,
+    Server, Shutdown, ShutdownTrigger, Tls, TlsPolicy,
 };
 use ferrokube_serve::{boxed, chunks, empty, full, read_body, stream};
 use futures::StreamExt as _;
@@ -75,6 +75,7 @@ impl TestHandler {
                 usize::from(peer.proxy_certificate.is_some()),
                 peer.unverified_certificate
             ))),
+            "/address" => Response::new(full(peer.address.to_string())),
             "/body" => match read_body(request.into_body(), 1000, BOUND).await {
                 Ok(bytes) => Response::new(full(bytes)),
                 Err(BodyError::TooLarge { .. }) => Response::new(full("too large")),
@@ -199,6 +200,7 @@ pub struct Setup {
     pub trigger: ShutdownTrigger,
     pub handler: Arc<TestHandler>,
     pub stats: Arc<ferrokube_serve::ListenerStats>,
+    pub in_process: InProcess,
     pub serving: JoinHandle<usize>,
     /// Receive buffer of a client's socket; 0 for the system's default.
     pub receive_bytes: u32,
@@ -216,6 +218,7 @@ pub fn setup_with(limits: ListenerLimits, policy: &TlsPolicy) -> Setup {
     tls.replace_client_ca(pki.client_ca_pem().as_bytes()).unwrap();
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), tls.clone(), limits).unwrap();
     let (address, stats) = (server.local_address(), server.stats());
+    let in_process = server.in_process();
     let (trigger, shutdown) = ShutdownTrigger::new();
     let handler = Arc::new(TestHandler {
         shutdown: shutdown.clone(),
@@ -231,6 +234,7 @@ pub fn setup_with(limits: ListenerLimits, policy: &TlsPolicy) -> Setup {
         trigger,
         handler,
         stats,
+        in_process,
         serving,
         receive_bytes: 0,
     }

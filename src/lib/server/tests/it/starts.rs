@@ -4,8 +4,13 @@ use crate::choices::NoMaps;
 use crate::support::{TestPlane, TokenGroups, builder};
 use ferrokube_apimachinery::document::json;
 use ferrokube_features::{Gates, KubernetesVersion};
+use ferrokube_pki::{LEAF_LIFETIME, Subject};
+use ferrokube_serve::InProcessClient;
 use ferrokube_server::api::StepError;
 use ferrokube_server::{ControlPlane, ControlPlaneBuilder, ServeError};
+use http::StatusCode;
+use http_body_util::Empty;
+use hyper::service::Service;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +64,36 @@ async fn a_plane_that_is_dropped_can_be_built_again() {
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..10 {
         drop(durable(directory.path()).build().unwrap().start().await.unwrap());
+    }
+}
+
+/// What a client in the process gets for the namespace `default`.
+async fn asked(client: &InProcessClient) -> std::io::Result<StatusCode> {
+    let request = http::Request::get("/api/v1/namespaces/default").body(Empty::new()).unwrap();
+    client.call(request).await.map(|response| response.status())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_in_the_process_end_with_their_plane_and_keep_nothing_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let masters = Subject { common_name: "me", organizations: &["system:masters"] };
+    let mut ended = Vec::new();
+    for round in 0..4 {
+        let plane = durable(directory.path()).build().unwrap().start().await.unwrap();
+        let identity = plane.pki().client(&masters, LEAF_LIFETIME).unwrap();
+        let client = plane.in_process().client(&identity).unwrap();
+        assert_eq!(asked(&client).await.unwrap(), StatusCode::OK);
+        let anonymous = plane.in_process().anonymous_client();
+        assert_eq!(asked(&anonymous).await.unwrap(), StatusCode::FORBIDDEN);
+        ended.extend([client, anonymous]);
+        match round % 2 {
+            0 => plane.stop().await,
+            _ => drop(plane),
+        }
+        for client in &ended {
+            let error = asked(client).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+        }
     }
 }
 
