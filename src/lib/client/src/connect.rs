@@ -138,21 +138,6 @@ impl Connection {
         chain_pem: &str,
         key_pem: &str,
     ) -> Result<Self, ConnectionError> {
-        Self::from_named_parts(server, None, ca_pem, chain_pem, key_pem).await
-    }
-
-    /// [`Self::from_parts`] with the name in the server's certificate, if that is not the URL's
-    /// host.
-    ///
-    /// # Errors
-    /// [`ConnectionError::Kubeconfig`].
-    pub async fn from_named_parts(
-        server: &str,
-        server_name: Option<&str>,
-        ca_pem: &str,
-        chain_pem: &str,
-        key_pem: &str,
-    ) -> Result<Self, ConnectionError> {
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
         // Via an in-memory kubeconfig, which is how kube parses certificates.
         let text = format!(
@@ -164,9 +149,8 @@ impl Connection {
             encode(key_pem)
         );
         let failed = |error| kubeconfig_error("in memory", &error);
-        let mut config =
+        let config =
             configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
-        config.tls_server_name = server_name.map(str::to_owned);
         let pool = |config| pooled(TlsSource::Fixed(Box::new(config)));
         Ok(Self {
             with_certificate: pool(config.clone()),

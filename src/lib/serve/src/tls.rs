@@ -128,10 +128,9 @@ impl Tls {
             && provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
         let versions = if has_tls12 { rustls::ALL_VERSIONS } else { ONLY_TLS13 };
         let provider = Arc::new(provider);
-        let serving = Arc::new(ServingCertificate {
-            default: ArcSwap::from_pointee(certified_key(&provider, chain_pem, key_pem)?),
-            named: ArcSwapOption::empty(),
-        });
+        let serving = Arc::new(ServingCertificate(ArcSwap::from_pointee(certified_key(
+            &provider, chain_pem, key_pem,
+        )?)));
         let tickets = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Pair)?;
         let tls = Self {
             provider,
@@ -150,7 +149,7 @@ impl Tls {
     /// # Errors
     /// As [`Self::new`].
     pub fn replace_serving(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), TlsError> {
-        self.serving.default.store(Arc::new(certified_key(&self.provider, chain_pem, key_pem)?));
+        self.serving.0.store(Arc::new(certified_key(&self.provider, chain_pem, key_pem)?));
         Ok(())
     }
 
@@ -177,23 +176,6 @@ impl Tls {
     /// As [`Self::replace_cas`].
     pub fn replace_proxy_ca(&self, pem: &[u8]) -> Result<(), TlsError> {
         self.replace_cas(None, Some(pem))
-    }
-
-    /// Replaces the certificate that is shown only to clients that ask for `name`, in place of the
-    /// serving certificate.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn replace_named(
-        &self,
-        name: &str,
-        chain_pem: &[u8],
-        key_pem: &[u8],
-    ) -> Result<(), TlsError> {
-        let certificate = Arc::new(certified_key(&self.provider, chain_pem, key_pem)?);
-        let named = NamedCertificate { name: name.to_owned(), certificate };
-        self.serving.named.store(Some(Arc::new(named)));
-        Ok(())
     }
 
     /// Replaces the CAs (PEM, one or more each) that verify clients, those that verify front
@@ -333,24 +315,11 @@ fn verifies(
 }
 
 #[derive(Debug)]
-struct ServingCertificate {
-    default: ArcSwap<CertifiedKey>,
-    named: ArcSwapOption<NamedCertificate>,
-}
-
-#[derive(Debug)]
-struct NamedCertificate {
-    name: String,
-    certificate: Arc<CertifiedKey>,
-}
+struct ServingCertificate(ArcSwap<CertifiedKey>);
 
 impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = self.named.load();
-        match named.as_ref().filter(|named| hello.server_name() == Some(&named.name)) {
-            Some(named) => Some(Arc::clone(&named.certificate)),
-            None => Some(self.default.load_full()),
-        }
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
     }
 }
 

@@ -615,28 +615,6 @@ async fn fault_53_certificates_are_replaced_under_load_without_a_failed_request(
     assert_eq!(setup.http1(None).await.send_request(get("/")).await.unwrap().status(), 200);
 }
 
-/// With a serving certificate from files, whose CA the process does not know, its own clients get
-/// another one.
-#[tokio::test]
-async fn one_name_has_a_certificate_of_its_own() {
-    const NAME: &str = "apiserver-loopback-client";
-    let setup = setup(ListenerLimits::default());
-    let (serving, named) = (&setup.tls, [NAME.to_owned()]);
-    let foreign = ferrokube_pki::self_signed(&["localhost".into()]).unwrap();
-    serving.replace_serving(foreign.chain_pem.as_bytes(), foreign.key_pem.as_bytes()).unwrap();
-    let config = || setup.client_config("h2", None);
-    assert!(setup.connect_to("localhost", config()).await.is_err(), "from another CA");
-    assert!(setup.connect_to(NAME, config()).await.is_err(), "not yet");
-    for _ in 0..2 {
-        let own = setup.pki.serving(&named).unwrap();
-        serving.replace_named(NAME, own.chain_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();
-        let stream = setup.connect_to(NAME, config()).await.unwrap();
-        let shown = CertificateDer::from_pem_slice(own.chain_pem.as_bytes()).unwrap();
-        assert_eq!(stream.get_ref().1.peer_certificates().unwrap()[0], shown);
-    }
-    assert!(setup.connect_to("localhost", config()).await.is_err(), "for others as before");
-}
-
 #[tokio::test]
 async fn certificate_files_are_reloaded() {
     let setup = setup(ListenerLimits::default());

@@ -16,10 +16,6 @@ use tokio::task::JoinSet;
 /// Interval of certificate file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
-/// Server name used by clients in this process when the serving certificate comes from files, whose
-/// CA they do not know. Same as in kube-apiserver.
-pub(crate) const LOOPBACK_NAME: &str = "apiserver-loopback-client";
-
 const PAIR: &str = "cannot use the serving certificate and its key";
 
 /// A bound listener with its certificates.
@@ -28,8 +24,8 @@ pub(crate) struct Listener {
     tls: Tls,
     files: TlsFiles,
     loaded: LoadedFiles,
-    /// Our serving certificate: for all clients, or with files for [`LOOPBACK_NAME`] only.
-    own: Pair,
+    /// Our serving certificate, unless files are given.
+    own: Option<Pair>,
     names: Vec<String>,
     admin_lifetime: Duration,
     kubeconfigs: Vec<(&'static str, Subject<'static>)>,
@@ -67,13 +63,13 @@ impl Listener {
         let (own, tls) = match files.read_serving()? {
             Some((chain, key)) => {
                 let tls = Tls::with_policy(&chain, &key, &policy).because(|| PAIR.to_owned())?;
-                (show_loopback(pki, &tls)?, tls)
+                (None, tls)
             }
             None => {
                 let pair = pki.serving(&names).map_err(InputError::Names)?;
                 let tls =
                     Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?;
-                (pair, tls)
+                (Some(pair), tls)
             }
         };
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
@@ -83,11 +79,6 @@ impl Listener {
 
     pub(crate) fn stats(&self) -> Arc<ListenerStats> {
         self.server.stats()
-    }
-
-    /// The name in the certificate for clients in this process, if it is not the URL's host.
-    pub(crate) fn loopback_name(&self) -> Option<&'static str> {
-        self.files.serving.is_some().then_some(LOOPBACK_NAME)
     }
 
     /// Makes clients in this process.
@@ -123,31 +114,23 @@ impl Listener {
         };
         let first = kubeconfigs.write()?;
         tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || kubeconfigs.write()));
-        let (renewed, is_from_files) = (tls.clone(), files.serving.is_some());
-        tasks.spawn(pki::renew(
-            own.renewal,
-            ended(shutdown.clone()),
-            move || -> Result<_, RenewError> {
-                if is_from_files {
-                    return Ok(show_loopback(&pki, &renewed)?.renewal);
-                }
-                let pair = pki.serving(&names)?;
-                renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
-                Ok(pair.renewal)
-            },
-        ));
+        if let Some(own) = own {
+            let renewed = tls.clone();
+            tasks.spawn(pki::renew(
+                own.renewal,
+                ended(shutdown.clone()),
+                move || -> Result<_, RenewError> {
+                    let pair = pki.serving(&names)?;
+                    renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+                    Ok(pair.renewal)
+                },
+            ));
+        }
         if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
             tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
         }
         Ok(server.serve(handler, shutdown.clone()))
     }
-}
-
-/// Issues and installs the certificate for clients in this process.
-fn show_loopback(pki: &Pki, tls: &Tls) -> Result<Pair, RenewError> {
-    let pair = pki.serving(&[LOOPBACK_NAME.to_owned()])?;
-    tls.replace_named(LOOPBACK_NAME, pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
-    Ok(pair)
 }
 
 /// Why a renewal failed; it is retried.
@@ -157,15 +140,6 @@ enum RenewError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] ferrokube_serve::TlsError),
-}
-
-impl From<RenewError> for InputError {
-    fn from(error: RenewError) -> Self {
-        match error {
-            RenewError::Pki(error) => Self::Names(error),
-            RenewError::Tls(error) => error.into(),
-        }
-    }
 }
 
 async fn ended(shutdown: Shutdown) {

@@ -30,7 +30,6 @@ pub struct RunningControlPlane {
     audit: AuditLog,
     pki: Pki,
     url: String,
-    loopback_name: Option<&'static str>,
     in_process: InProcess,
     kubeconfig: PathBuf,
     trigger: ShutdownTrigger,
@@ -48,7 +47,6 @@ pub struct RunningControlPlane {
 struct Listening {
     stats: Arc<ListenerStats>,
     url: String,
-    loopback_name: Option<&'static str>,
     in_process: InProcess,
     trigger: ShutdownTrigger,
     shutdown: Shutdown,
@@ -65,12 +63,10 @@ impl Listening {
     ) -> Result<Self, PkiError> {
         let (trigger, shutdown) = ShutdownTrigger::new();
         let (mut serving, mut tasks) = (JoinSet::new(), JoinSet::new());
-        let (stats, url, loopback_name) =
-            (listener.stats(), listener.url(), listener.loopback_name());
-        let in_process = listener.in_process();
+        let (stats, url, in_process) = (listener.stats(), listener.url(), listener.in_process());
         let serve = listener.start(handler, pki.clone(), directory, &shutdown, &mut tasks)?;
         serving.spawn(serve);
-        Ok(Self { stats, url, loopback_name, in_process, trigger, shutdown, serving, tasks })
+        Ok(Self { stats, url, in_process, trigger, shutdown, serving, tasks })
     }
 
     /// Cleans up after a failed start, so that the address is free again.
@@ -127,16 +123,7 @@ impl RunningControlPlane {
         assembled: Assembled,
         listening: Listening,
     ) -> Result<Self, ServeError> {
-        let Listening {
-            stats,
-            url,
-            loopback_name,
-            in_process,
-            trigger,
-            shutdown,
-            serving,
-            mut tasks,
-        } = listening;
+        let Listening { stats, url, in_process, trigger, shutdown, serving, mut tasks } = listening;
         let Assembled {
             api,
             audit,
@@ -174,7 +161,6 @@ impl RunningControlPlane {
             audit,
             pki,
             url,
-            loopback_name,
             in_process,
             kubeconfig,
             trigger,
@@ -209,12 +195,6 @@ impl RunningControlPlane {
     /// URL for clients on this machine.
     pub fn url(&self) -> &str {
         &self.url
-    }
-
-    /// The server name for TLS with which clients in this process verify the server by its own CA;
-    /// `None` if that is the URL's host. Set if the serving certificate is from files.
-    pub fn loopback_name(&self) -> Option<&'static str> {
-        self.loopback_name
     }
 
     /// Makes clients in this process, which need no connection: with a certificate of
