@@ -201,7 +201,7 @@ impl Committer<'_> {
         let last = writes().next_back().map_or(core.published.revision(), |job| job.revision);
         let changes = || writes().flat_map(|job| &job.changes);
         let now_ms = clock::monotonic_ms(&*core.clock);
-        let touched = core.published.publish(changes(), last, now_ms);
+        let woken = core.published.publish(changes(), last, now_ms);
         let nothing_waits = {
             let mut head = core.head();
             head.settle(&batch);
@@ -212,7 +212,7 @@ impl Committer<'_> {
         for job in batch {
             job.end(Ok(()));
         }
-        core.published.wake(&touched);
+        core.published.wake(&woken);
         if nothing_waits {
             self.sink.acknowledged();
         } else if self.expiry.wait(now_ms) == Some(Duration::ZERO) {

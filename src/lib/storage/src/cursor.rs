@@ -1,9 +1,10 @@
-//! Watch cursors. A cursor is a position, not a queue, so ten thousand watchers cost ten thousand
-//! integers.
+//! Watch cursors. A cursor is a position and a topic, not a queue: an event costs nothing for a
+//! cursor of another topic, and ten thousand watchers cost ten thousand small entries of an index.
 
 use crate::key::{Prefix, Revision};
 use crate::log::{LogRead, ReadLimit};
 use crate::published::{Published, PublishedResource};
+use crate::topic::{Subscription, Topic};
 use crate::txn::Event;
 use std::sync::Arc;
 
@@ -18,17 +19,25 @@ pub enum WatchError {
     Closed,
 }
 
-/// A watcher's position in the history of one resource.
+/// A watcher's position in the history of one resource, of which it reads one topic.
 pub struct Cursor {
     published: Arc<Published>,
     resource: Arc<PublishedResource>,
+    subscription: Arc<Subscription>,
     position: Revision,
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.resource.state.write().subscriptions.remove(&self.subscription);
+    }
 }
 
 impl Cursor {
     pub(crate) fn new(
         published: &Arc<Published>,
         prefix: &Prefix,
+        topic: Topic,
         after: Revision,
     ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
@@ -43,17 +52,23 @@ impl Cursor {
         }
         // A watch may have ended between two events of one revision: give them all again.
         let position = if is_shared { Revision(after.0 - 1) } else { after };
-        Ok(Self { published: published.clone(), resource, position })
+        let subscription = {
+            let mut state = resource.state.write();
+            let is_drained = state.log.drained(position);
+            state.subscriptions.add(topic, is_drained)
+        };
+        Ok(Self { published: published.clone(), resource, subscription, position })
     }
 
-    /// Last revision up to which every event was returned or skipped.
+    /// Revision up to which every event of the topic was returned. Behind the published revision
+    /// also if only other events follow.
     pub fn position(&self) -> Revision {
         self.position
     }
 
-    /// Whether events after the position were published. One load.
+    /// Whether there may be events after the position. One load.
     pub fn is_behind(&self) -> bool {
-        self.resource.has_after(self.position)
+        self.subscription.has_unread()
     }
 
     /// Waits for the next events, at least one and at most `max`, in order. Cancel safe.
@@ -70,59 +85,68 @@ impl Cursor {
     /// See [`Self::next`].
     pub async fn next_within(&mut self, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         loop {
-            // Register before reading the log, so that a publish in between wakes us.
-            let changed = self.resource.changed.notified();
             let closed = self.published.is_closed();
-            // Check without the lock: otherwise a thousand watchers that wait again after an event
-            // would all take it to find nothing.
-            let read = if self.resource.has_after(self.position) || closed {
-                self.resource.state.read().log.read(self.position, most)
-            } else {
-                LogRead::Events(Vec::new())
+            // Without the lock: otherwise a thousand watchers that wait again after an event would
+            // all take it to find nothing.
+            if !self.subscription.has_unread() {
+                if closed {
+                    return Err(WatchError::Closed);
+                }
+                self.subscription.changed().await;
+                continue;
+            }
+            let events = match self.read(most) {
+                LogRead::Events { events, .. } => events,
+                LogRead::Lagging(floor) => self.older(floor, most).await?,
             };
-            match read {
-                LogRead::Events(events) if !events.is_empty() => {
-                    drop(changed);
-                    return Ok(self.give(events));
-                }
-                LogRead::Events(_) if closed => return Err(WatchError::Closed),
-                LogRead::Events(_) => changed.await,
-                LogRead::Lagging(floor) => {
-                    drop(changed);
-                    let events = self.older(floor, most).await?;
-                    if !events.is_empty() {
-                        return Ok(self.give(events));
-                    }
-                }
+            if !events.is_empty() {
+                return Ok(events);
             }
+            // A long history may have no event of the topic.
+            tokio::task::consume_budget().await;
         }
     }
 
-    fn give(&mut self, events: Vec<Event>) -> Vec<Event> {
-        self.position = events.last().map_or(self.position, Event::revision);
-        events
+    /// Reads from memory.
+    fn read(&mut self, most: ReadLimit) -> LogRead {
+        let state = self.resource.state.read();
+        self.position = self.subscription.read_after(self.position);
+        let read = state.log.read(self.position, most, self.subscription.topic());
+        if let LogRead::Events { reached, .. } = &read {
+            self.position = *reached;
+            if state.log.drained(self.position) {
+                self.subscription.clear();
+            }
+        }
+        read
     }
 
-    /// Reads from the archive; advances the position if it holds nothing for this resource.
+    /// Reads from the archive.
     async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
-        let after = self.position;
-        let older =
-            self.published.replay_cache().read(&self.resource.prefix, after, until, most).await?;
-        if older.events.is_empty() {
-            // An archive that does not advance would be polled forever.
-            if older.reached <= after {
-                return Err(WatchError::Compacted(after));
-            }
-            self.position = older.reached;
+        let (after, prefix) = (self.position, &self.resource.prefix);
+        let (archive, topic) = (self.published.replay_cache(), self.subscription.topic());
+        let older = archive.read(prefix, after, until, most, topic).await?;
+        // An archive that does not advance would be polled forever.
+        if older.reached <= after {
+            return Err(WatchError::Compacted(after));
         }
+        self.position = older.reached;
         Ok(older.events)
     }
 
     /// The revision for a bookmark: every event up to it was returned by [`Self::next`]. Loads the
-    /// published revision first, then requires a drained log.
+    /// published revision first: its events are marked as unread before.
     pub fn bookmark(&self) -> Option<Revision> {
         let published = self.published.revision();
-        (self.position <= published && self.resource.state.read().log.drained(self.position))
-            .then_some(published)
+        let is_drained = || {
+            let state = self.resource.state.read();
+            let is_drained = state.log.drained(self.position);
+            if is_drained {
+                self.subscription.clear();
+            }
+            is_drained
+        };
+        let is_complete = !self.subscription.has_unread() || is_drained();
+        (self.position <= published && is_complete).then_some(published)
     }
 }

@@ -27,6 +27,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod store;
 pub mod testing;
+pub mod topic;
 mod turns;
 pub mod txn;
 
@@ -40,4 +41,5 @@ pub use remote::{RemoteEngine, Unavailable, ValueCodec};
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
 pub use store::{Confirmation, History, Store, Ticket, Turn};
+pub use topic::Topic;
 pub use txn::{CommitError, Committed, Event, Guard, Need, Put, Rejected, Txn, Write};

@@ -2,11 +2,14 @@
 
 use crate::key::Revision;
 use crate::map::EntryMap;
+use crate::topic::Topic;
 use crate::txn::Event;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Requested snapshots remembered: that many paginated lists at a time cost one replay each.
 const ASKED: usize = 8;
+/// Events of other topics passed by one read, which holds a lock.
+const PASSED: usize = 1024;
 
 /// Events in order, complete after `floor`.
 pub(crate) struct EventLog {
@@ -27,26 +30,34 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// Takes events up to the limit, at least one if there is any, and all of a revision.
-    pub(crate) fn of<'a>(self, mut events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        for event in events.by_ref() {
-            taken.push(event.clone());
-            bytes += event.entry.bytes.len();
-            if taken.len() >= self.events || bytes >= self.bytes {
+    /// Takes events of a topic up to the limit, and all of a revision. Also returns the revision of
+    /// the last event read: none is taken if a long row of events is of other topics.
+    pub(crate) fn of<'a>(
+        self,
+        topic: &Topic,
+        events: impl Iterator<Item = &'a Event>,
+    ) -> (Vec<Event>, Option<Revision>) {
+        let (mut taken, mut bytes, mut reached) = (Vec::new(), 0, None);
+        for (read, event) in events.enumerate() {
+            let is_full =
+                taken.len() >= self.events || bytes >= self.bytes || read >= taken.len() + PASSED;
+            if is_full && reached.is_some_and(|reached| reached < event.revision()) {
                 break;
             }
+            reached = Some(event.revision());
+            if topic.concerns(event) {
+                bytes += event.entry.bytes.len();
+                taken.push(event.clone());
+            }
         }
-        let last = taken.last().map(Event::revision);
-        taken.extend(events.take_while(|event| Some(event.revision()) == last).cloned());
-        taken
+        (taken, reached)
     }
 }
 
 /// Result of reading a log at a position.
 pub(crate) enum LogRead {
-    /// The next events; empty if the log is drained.
-    Events(Vec<Event>),
+    /// The next events, and the revision up to which all were read.
+    Events { events: Vec<Event>, reached: Revision },
     /// Events up to this revision were evicted.
     Lagging(Revision),
 }
@@ -90,12 +101,13 @@ impl EventLog {
         (gone, std::mem::replace(&mut self.kept, kept))
     }
 
-    /// The next events after `position`, at least one if there is any.
-    pub(crate) fn read(&self, position: Revision, most: ReadLimit) -> LogRead {
+    /// The next events of a topic after `position`.
+    pub(crate) fn read(&self, position: Revision, most: ReadLimit, topic: &Topic) -> LogRead {
         if position < self.floor {
             return LogRead::Lagging(self.floor);
         }
-        LogRead::Events(most.of(self.events.range(self.index(position)..)))
+        let (events, reached) = most.of(topic, self.events.range(self.index(position)..));
+        LogRead::Events { events, reached: reached.unwrap_or(position) }
     }
 
     /// Whether no event follows `position`.

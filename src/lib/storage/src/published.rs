@@ -14,6 +14,7 @@ use crate::log::{EventLog, ReadLimit};
 use crate::map::EntryMap;
 use crate::replay_cache::ReplayCache;
 use crate::snapshot::Snapshot;
+use crate::topic::{Subscription, Subscriptions};
 use crate::txn::{Event, TxnEvent};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -57,20 +58,13 @@ pub(crate) struct ArchivedEvents {
 pub(crate) struct PublishedResource {
     pub(crate) prefix: Prefix,
     pub(crate) state: RwLock<ResourceState>,
-    /// Notified after events were published.
-    pub(crate) changed: Notify,
     /// Revision of the last published event, or of what was published before this was made, as the
     /// archive may hold events up to there.
     latest: AtomicU64,
 }
 
 impl PublishedResource {
-    /// Whether there may be events after `position`. Lock-free.
-    pub(crate) fn has_after(&self, position: Revision) -> bool {
-        position < self.latest()
-    }
-
-    /// Revision of the last published event, or a later one.
+    /// Revision of the last published event, or a later one. Lock-free.
     pub(crate) fn latest(&self) -> Revision {
         Revision(self.latest.load(Ordering::Acquire))
     }
@@ -80,6 +74,7 @@ impl PublishedResource {
 pub(crate) struct ResourceState {
     pub(crate) map: EntryMap,
     pub(crate) log: EventLog,
+    pub(crate) subscriptions: Subscriptions,
 }
 
 impl ResourceState {
@@ -197,11 +192,14 @@ impl Published {
             return resource;
         }
         let origin = Revision(self.origin.load(Ordering::Acquire));
-        let state = RwLock::new(ResourceState { map: EntryMap::new(), log: EventLog::new(origin) });
+        let state = RwLock::new(ResourceState {
+            map: EntryMap::new(),
+            log: EventLog::new(origin),
+            subscriptions: Subscriptions::default(),
+        });
         let resource = Arc::new(PublishedResource {
             prefix: prefix.clone(),
             state,
-            changed: Notify::new(),
             latest: AtomicU64::new(self.revision.load(Ordering::Acquire)),
         });
         let mut resources = HashMap::clone(&self.resources.load());
@@ -217,14 +215,15 @@ impl Published {
     }
 
     /// Makes a batch visible. `revision` is its last revision, `now_ms` monotonic. Returns the
-    /// resources to wake.
+    /// cursors to wake.
     pub(crate) fn publish<'a>(
         &self,
         changes: impl Iterator<Item = &'a TxnEvent>,
         revision: Revision,
         now_ms: u64,
-    ) -> Vec<Arc<PublishedResource>> {
+    ) -> Vec<Arc<Subscription>> {
         let touched = self.by_resource(changes);
+        let mut woken = Vec::new();
         let mut retention = self.retention.lock();
         let mut states: Vec<RwLockWriteGuard<'_, ResourceState>> =
             touched.iter().map(|touched| touched.resource.state.write()).collect();
@@ -233,12 +232,14 @@ impl Published {
                 state.apply(&change.event, self.replay_events);
                 touched.resource.latest.store(change.event.revision().0, Ordering::Release);
             }
+            state
+                .subscriptions
+                .mark(touched.changes.iter().map(|change| &change.event), &mut woken);
         }
         self.revision.store(revision.0, Ordering::Release);
         drop(states);
         self.account(&mut retention, &touched, now_ms);
-        drop(retention);
-        touched.into_iter().map(|touched| touched.resource).collect()
+        woken
     }
 
     fn by_resource<'a>(&self, changes: impl Iterator<Item = &'a TxnEvent>) -> Vec<Touched<'a>> {
@@ -321,14 +322,15 @@ impl Published {
         let making = self.making.lock();
         let resources = self.resources();
         let mut states: Vec<_> = resources.values().map(|one| (one, one.state.write())).collect();
-        let mut live = 0;
+        let (mut live, mut woken) = (0, Vec::new());
         for (resource, state) in &mut states {
             let entries = by_prefix.remove(resource.prefix.as_str()).unwrap_or_default();
             live += entries.iter().map(|entry| entry.bytes.len() as u64).sum::<u64>();
             state.map.replace(entries);
             state.log = EventLog::new(revision);
-            // Readers of the old history wake up, and find that it is gone.
             resource.latest.store(revision.0, Ordering::Release);
+            // Readers of the old history find that it is gone.
+            state.subscriptions.mark_all(&mut woken);
         }
         self.origin.store(revision.0, Ordering::Release);
         self.revision.store(revision.0, Ordering::Release);
@@ -336,7 +338,7 @@ impl Published {
         *retention = Retention::default();
         self.retained_bytes.store(0, Ordering::Relaxed);
         drop((states, making, retention));
-        self.wake(&resources.values().cloned().collect::<Vec<_>>());
+        self.wake(&woken);
     }
 
     /// Sets where the history starts, before recovery.
@@ -425,11 +427,11 @@ impl Published {
         }
     }
 
-    /// Wakes watchers of the resources and tasks in [`Self::wait_for`].
-    pub(crate) fn wake(&self, resources: &[Arc<PublishedResource>]) {
+    /// Wakes cursors, and tasks in [`Self::wait_for`].
+    pub(crate) fn wake(&self, cursors: &[Arc<Subscription>]) {
         self.moved.notify_waiters();
-        for resource in resources {
-            resource.changed.notify_waiters();
+        for cursor in cursors {
+            cursor.wake();
         }
     }
 
@@ -448,7 +450,7 @@ impl Published {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for resource in self.resources().values() {
-            resource.changed.notify_waiters();
+            resource.state.read().subscriptions.iter().for_each(|cursor| cursor.wake());
         }
     }
 

@@ -8,6 +8,7 @@ use crate::cursor::WatchError;
 use crate::key::{Prefix, Revision};
 use crate::log::ReadLimit;
 use crate::published::{Archive, ArchivedEvents, event_bytes};
+use crate::topic::Topic;
 use crate::txn::Event;
 use parking_lot::Mutex;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -41,10 +42,13 @@ impl Block {
         self.after <= after && after < self.reached && self.prefix.as_str() == prefix.as_str()
     }
 
-    /// The block's events after a revision.
-    fn older(&self, after: Revision, most: ReadLimit) -> ArchivedEvents {
+    /// The block's events of a topic after a revision.
+    fn older(&self, after: Revision, most: ReadLimit, topic: &Topic) -> ArchivedEvents {
         let from = self.events.partition_point(|event| event.revision() <= after);
-        ArchivedEvents { events: most.of(self.events[from..].iter()), reached: self.reached }
+        let (events, reached) = most.of(topic, self.events[from..].iter());
+        let last = self.events.last().map(Event::revision);
+        let reached = reached.filter(|reached| Some(*reached) != last).unwrap_or(self.reached);
+        ArchivedEvents { events, reached }
     }
 }
 
@@ -137,8 +141,8 @@ impl ReplayCache {
         (self.0.reads.load(Ordering::Relaxed), self.0.kept.lock().bytes)
     }
 
-    /// The next events of a resource in `after < revision <= until`. Cancel safe: a decode that was
-    /// started ends up in the cache.
+    /// The next events of a resource and topic in `after < revision <= until`. Cancel safe: a decode
+    /// that was started ends up in the cache.
     ///
     /// # Errors
     /// [`WatchError::Compacted`] if the events are gone.
@@ -148,15 +152,16 @@ impl ReplayCache {
         after: Revision,
         until: Revision,
         most: ReadLimit,
+        topic: &Topic,
     ) -> Result<ArchivedEvents, WatchError> {
         let gone = WatchError::Compacted(after);
         let Some(archive) = self.archive().cloned() else { return Err(gone) };
         if let Some(block) = self.find(prefix, after) {
-            return Ok(block.older(after, most));
+            return Ok(block.older(after, most, topic));
         }
         let reader = Arc::clone(&self.0.readers[reader_of(prefix)]).lock_owned().await;
         if let Some(block) = self.find(prefix, after) {
-            return Ok(block.older(after, most));
+            return Ok(block.older(after, most, topic));
         }
         let (this, prefix) = (self.clone(), prefix.clone());
         let read = tokio::task::spawn_blocking(move || {
@@ -169,7 +174,7 @@ impl ReplayCache {
             Ok(block)
         });
         let block = read.await.map_err(|_| gone)??;
-        Ok(block.older(after, most))
+        Ok(block.older(after, most, topic))
     }
 
     fn find(&self, prefix: &Prefix, after: Revision) -> Option<Arc<Block>> {
@@ -229,7 +234,7 @@ mod tests {
                 .filter(|number| number % 10 == 0)
                 .map(|number| event(&prefix, number, self.value))
                 .collect();
-            let events = most.of(all.iter());
+            let events = most.of(&Topic::everything(), all.iter()).0;
             let reached =
                 if events.len() < all.len() { events[events.len() - 1].revision() } else { until };
             Ok(ArchivedEvents { events, reached })
@@ -255,6 +260,16 @@ mod tests {
         replay_cache
     }
 
+    async fn read(
+        replay_cache: &ReplayCache,
+        prefix: &Prefix,
+        after: Revision,
+        until: Revision,
+    ) -> Result<ArchivedEvents, WatchError> {
+        let most = ReadLimit { events: 7, bytes: 16 << 10 };
+        replay_cache.read(prefix, after, until, most, &Topic::everything()).await
+    }
+
     async fn all(
         replay_cache: &ReplayCache,
         prefix: &Prefix,
@@ -263,8 +278,7 @@ mod tests {
     ) -> Vec<u64> {
         let mut seen = Vec::new();
         while after < until {
-            let most = ReadLimit { events: 7, bytes: 16 << 10 };
-            let older = replay_cache.read(prefix, after, until, most).await.unwrap();
+            let older = read(replay_cache, prefix, after, until).await.unwrap();
             assert!(
                 older.events.len() <= 7
                     && older
@@ -277,7 +291,8 @@ mod tests {
                         < 16 << 10
             );
             seen.extend(older.events.iter().map(|event| event.revision().0));
-            after = older.events.last().map_or(older.reached, Event::revision);
+            assert!(older.reached > after, "it advances");
+            after = older.reached;
         }
         seen
     }
@@ -320,10 +335,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn blocks_of_departed_watchers_are_dropped() {
         let (replay_cache, prefix) = (replay_cache(10_000), Prefix::new("configmaps").unwrap());
-        let most = ReadLimit { events: 7, bytes: 16 << 10 };
         tokio::select! {
             biased;
-            _ = replay_cache.read(&prefix, Revision(0), Revision(100), most) => {}
+            _ = read(&replay_cache, &prefix, Revision(0), Revision(100)) => {}
             () = std::future::ready(()) => {}
         }
         while replay_cache.stats().1 == 0 {
@@ -351,8 +365,7 @@ mod tests {
     async fn a_block_does_not_serve_the_position_at_its_end() {
         let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
         assert_eq!(all(&replay_cache, &prefix, Revision(0), Revision(30)).await, [10, 20, 30]);
-        let most = ReadLimit { events: 7, bytes: 16 << 10 };
-        let next = replay_cache.read(&prefix, Revision(30), Revision(60), most).await.unwrap();
+        let next = read(&replay_cache, &prefix, Revision(30), Revision(60)).await.unwrap();
         assert_eq!((next.events.len(), next.reached), (3, Revision(60)));
     }
 

@@ -15,6 +15,7 @@ use crate::published::{HistoryBounds, Published};
 use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, WaitReport};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
+use crate::topic::Topic;
 use crate::turns::{Acquired, KeyTurns, TurnHandoff};
 use crate::txn::{CommitError, Committed, Event, Expires, Need, Rejected, Txn};
 use std::path::Path;
@@ -365,7 +366,21 @@ impl Store {
     /// # Errors
     /// [`WatchError::Compacted`].
     pub fn watch(&self, prefix: &Prefix, after: Revision) -> Result<Cursor, WatchError> {
-        Cursor::new(&self.0.core.published, prefix, after)
+        self.watch_topic(prefix, Topic::everything(), after)
+    }
+
+    /// [`Self::watch`] of the events of one topic. Others cost it nothing: it is neither woken for
+    /// them, nor compacted with them.
+    ///
+    /// # Errors
+    /// [`WatchError::Compacted`].
+    pub fn watch_topic(
+        &self,
+        prefix: &Prefix,
+        topic: Topic,
+        after: Revision,
+    ) -> Result<Cursor, WatchError> {
+        Cursor::new(&self.0.core.published, prefix, topic, after)
     }
 
     /// How far back the history of a resource reaches.

@@ -132,8 +132,8 @@ impl Remote {
         }
         if revision > before || !events.is_empty() {
             let now_ms = clock::monotonic_ms(&*core.clock);
-            let touched = core.published.publish(events.iter(), revision.max(before), now_ms);
-            core.published.wake(&touched);
+            let woken = core.published.publish(events.iter(), revision.max(before), now_ms);
+            core.published.wake(&woken);
         }
         self.reach.found();
     }

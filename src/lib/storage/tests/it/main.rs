@@ -19,5 +19,6 @@ mod repair;
 mod rewrites;
 mod saboteur;
 mod scarce;
+mod topics;
 mod truth;
 mod twice;
