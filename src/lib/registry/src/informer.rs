@@ -4,7 +4,7 @@
 use crate::catalog::Served;
 use crate::pipeline::{Registry, prefix, view};
 use ferrokube_apimachinery::document::Document;
-use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, ReadLimit, Store, WatchError};
+use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, ReadLimit, Store, Topic, WatchError};
 use std::sync::Arc;
 
 /// Limits of a batch: its documents are in memory at once.
@@ -86,7 +86,7 @@ impl Informer {
         })
     }
 
-    /// Follows one namespace only. A batch may then be empty.
+    /// Follows one namespace only.
     #[must_use]
     pub fn within(mut self, namespace: &'static str) -> Self {
         self.namespace = Some(namespace);
@@ -105,15 +105,15 @@ impl Informer {
     fn state(&mut self) -> Vec<Arc<Entry>> {
         loop {
             let snapshot = self.store.snapshot(&self.prefix);
-            match self.store.watch(&self.prefix, snapshot.revision) {
+            let topic = self.namespace.map_or_else(Topic::everything, Topic::namespace);
+            match self.store.watch_topic(&self.prefix, topic, snapshot.revision) {
                 Ok(cursor) => self.cursor = Some(cursor),
                 // The history moved past the snapshot: take a newer one.
                 Err(WatchError::Compacted(_)) => continue,
                 // The store is closing, which `next` reports.
                 Err(_) => {}
             }
-            let all = snapshot.range(None, None);
-            return all.filter(|entry| follows(self.namespace, &entry.key)).cloned().collect();
+            return snapshot.range(self.namespace, None).cloned().collect();
         }
     }
 
@@ -126,10 +126,7 @@ impl Informer {
                 self.cursor.is_some().then_some(BatchContent::State(state))?
             }
             Some(cursor) => match cursor.next_within(BATCH).await {
-                Ok(mut events) => {
-                    events.retain(|event| follows(self.namespace, &event.entry.key));
-                    BatchContent::Events(events)
-                }
+                Ok(events) => BatchContent::Events(events),
                 Err(WatchError::Compacted(revision)) => {
                     tracing::warn!(prefix = self.prefix.as_str(), %revision, "a cache fell behind the history and lists again");
                     BatchContent::State(self.state())
@@ -139,8 +136,4 @@ impl Informer {
         };
         Some(InformerBatch { served: &self.served, what })
     }
-}
-
-fn follows(namespace: Option<&str>, key: &Key) -> bool {
-    namespace.is_none_or(|namespace| key.namespace() == Some(namespace))
 }

@@ -12,7 +12,7 @@ use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::selector::{CompiledLabels, FieldTerm};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::Definition;
-use ferrokube_storage::Entry;
+use ferrokube_storage::{Entry, Topic};
 use std::sync::Arc;
 
 /// Source of a field's value.
@@ -50,6 +50,10 @@ struct Contradiction;
 impl FieldRule {
     fn new(source: FieldSource) -> Self {
         Self { source, required: None, excluded: Box::default() }
+    }
+
+    fn exact(&self) -> Option<&str> {
+        self.required.as_ref()?.as_ref().ok().map(|required| &**required)
     }
 
     fn holds(&self, value: &str) -> bool {
@@ -131,18 +135,42 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// The value that is required of a field.
+    fn exact(&self, source: FieldSource) -> Option<&str> {
+        self.fields.iter().find(|rule| rule.source == source)?.exact()
+    }
+
+    /// The only namespace whose objects can match.
+    fn only_namespace(&self) -> Option<&str> {
+        self.namespace().or_else(|| self.exact(FieldSource::Namespace))
+    }
+
     /// The only key, without prefix, that can match.
     pub(super) fn only_key(&self) -> Option<String> {
-        let exact = |source: FieldSource| {
-            let rule = self.fields.iter().find(|rule| rule.source == source)?;
-            rule.required.as_ref()?.as_ref().ok().map(|required| &**required)
-        };
-        let name = exact(FieldSource::Name)?;
+        let name = self.exact(FieldSource::Name)?;
         if self.served.definition.scope == ferrokube_resource::Scope::Cluster {
             return Some(name.to_owned());
         }
-        let namespace = self.namespace().or_else(|| exact(FieldSource::Namespace))?;
-        Some(format!("{namespace}/{name}"))
+        Some(format!("{}/{name}", self.only_namespace()?))
+    }
+
+    /// A topic of every event that the selection shows: the narrowest, if a definition lists its
+    /// fields in that order.
+    pub(super) fn topic(&self) -> Topic {
+        if let Some(key) = self.only_key() {
+            return Topic::key(&key);
+        }
+        if let Some(name) = self.exact(FieldSource::Name) {
+            return Topic::name(name);
+        }
+        let fields = self.fields.iter().filter_map(|rule| match rule.source {
+            FieldSource::Sidecar(index) => Some((index, rule.exact()?)),
+            _ => None,
+        });
+        if let Some((index, value)) = fields.min() {
+            return Topic::field(self.owner.epoch, index, value);
+        }
+        self.only_namespace().map_or_else(Topic::everything, Topic::namespace)
     }
 
     /// Whether an entry matches, its namespace included.

@@ -9,7 +9,7 @@ use crate::context::Target;
 use crate::failure::future_version;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_storage::{Cursor, Event, Prefix, ReadLimit, Revision, Snapshot, WatchError};
+use ferrokube_storage::{Cursor, Event, Prefix, ReadLimit, Revision, Snapshot, Topic, WatchError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
@@ -97,7 +97,7 @@ impl Registry {
         // Changes before the subscription do not wake it.
         let current = self.catalog().is_current(&target.served);
         let phase = if current {
-            self.first_phase(&prefix, &target.served, &options, asked).await?
+            self.first_phase(&prefix, selection.topic(), &target.served, &options, asked).await?
         } else {
             WatchPhase::Ended
         };
@@ -126,6 +126,7 @@ impl Registry {
     async fn first_phase(
         &self,
         prefix: &Prefix,
+        topic: Topic,
         served: &Served,
         options: &WatchOptions,
         asked: Option<u64>,
@@ -147,7 +148,7 @@ impl Registry {
                 !options.by_path && matches!(options.list.resource_version.as_str(), "" | "0");
             let end_bookmark =
                 options.bookmarks && options.list.initial_events.unwrap_or(by_default);
-            return Ok(match store.watch(prefix, snapshot.revision) {
+            return Ok(match store.watch_topic(prefix, topic, snapshot.revision) {
                 Ok(cursor) => {
                     let _reading = self.state.readers.begin(&snapshot, snapshot.count(None, None));
                     WatchPhase::Initial(Box::new(InitialState {
@@ -172,7 +173,7 @@ impl Registry {
         if after < served.definition.since {
             return Ok(WatchPhase::Failed(Box::new(too_old(after, store.revision()))));
         }
-        let cursor = match store.watch(prefix, Revision(after)) {
+        let cursor = match store.watch_topic(prefix, topic, Revision(after)) {
             Ok(cursor) => cursor,
             Err(error) => return Ok(phase_after(error, after, store.revision())),
         };

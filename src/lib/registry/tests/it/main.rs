@@ -15,5 +15,6 @@ mod remote;
 mod shared;
 mod stored_forms;
 mod support;
+mod topics;
 mod update;
 mod watch;
