@@ -110,8 +110,8 @@ impl Cursor {
     /// Reads from memory.
     fn read(&mut self, most: ReadLimit) -> LogRead {
         let state = self.resource.state.read();
-        self.position = self.subscription.read_after(self.position);
-        let read = state.log.read(self.position, most, self.subscription.topic());
+        let from = self.subscription.read_after(self.position);
+        let read = state.log.read(from, most, self.subscription.topic());
         if let LogRead::Events { reached, .. } = &read {
             self.position = *reached;
             if state.log.drained(self.position) {
@@ -123,13 +123,13 @@ impl Cursor {
 
     /// Reads from the archive.
     async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
-        let (after, prefix) = (self.position, &self.resource.prefix);
+        let (position, prefix) = (self.position, &self.resource.prefix);
         let (archive, topic) = (self.published.replay_cache(), self.subscription.topic());
-        let older = archive.read(prefix, after, until, most, topic).await?;
+        let after = self.subscription.read_after(position);
+        let older = archive.read(prefix, after, until, most, topic).await;
         // An archive that does not advance would be polled forever.
-        if older.reached <= after {
-            return Err(WatchError::Compacted(after));
-        }
+        let older = older.ok().filter(|older| older.reached > after);
+        let older = older.ok_or(WatchError::Compacted(position))?;
         self.position = older.reached;
         Ok(older.events)
     }

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// What the events of a cursor have in common. Events of other topics neither wake it nor are
-/// returned.
+/// Selects the events of a cursor. Events of other topics neither wake the cursor nor are returned.
 ///
 /// An event concerns the topics of its object before and after it: an object that leaves a topic
 /// has an event there, too.
