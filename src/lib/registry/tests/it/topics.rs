@@ -10,6 +10,7 @@ use ferrokube_storage::testing::settle;
 use ferrokube_storage::{Entry, Revision};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -48,23 +49,35 @@ impl Wake for WatchWakes {
     }
 }
 
+type NextItems = Pin<Box<dyn Future<Output = (Watch, Vec<WatchItem>)>>>;
+
 /// A watch whose task runs when the test says so.
 struct PolledWatch {
-    watch: Watch,
+    next: NextItems,
     wakes: Arc<WatchWakes>,
 }
 
+fn next(mut watch: Watch) -> NextItems {
+    Box::pin(tokio::task::unconstrained(async move {
+        let items = watch.next().await.expect("it lasts");
+        (watch, items)
+    }))
+}
+
 impl PolledWatch {
+    fn new(watch: Watch) -> Self {
+        Self { next: next(watch), wakes: Arc::default() }
+    }
+
     /// Runs until it waits. Returns what it sends.
     fn run(&mut self) -> Vec<WatchItem> {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let mut sent = Vec::new();
-        loop {
-            let next = std::pin::pin!(tokio::task::unconstrained(self.watch.next()));
-            match next.poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(items) => sent.extend(items.expect("it lasts")),
-                Poll::Pending => break,
-            }
+        while let Poll::Ready((watch, items)) =
+            self.next.as_mut().poll(&mut Context::from_waker(&waker))
+        {
+            sent.extend(items);
+            self.next = next(watch);
         }
         self.wakes.0.store(0, Ordering::SeqCst);
         sent
@@ -90,7 +103,7 @@ async fn a_write_wakes_the_watches_that_select_it() {
     let mut watches = Vec::new();
     let mut start = async |target: Target, fields: String| {
         let watch = watch(&server, &target, &fields, now).await;
-        let mut counted = PolledWatch { watch, wakes: Arc::default() };
+        let mut counted = PolledWatch::new(watch);
         assert_eq!(counted.words(), "");
         watches.push(counted);
     };
@@ -231,7 +244,7 @@ proptest! {
                     for selector in SELECTORS.iter().chain(&[""]) {
                         let target = server.target(CONFIGMAPS, "");
                         let live = watch(&server, &target, selector, page.revision).await;
-                        watches.push((page.revision, PolledWatch { watch: live, wakes: Arc::default() }));
+                        watches.push((page.revision, PolledWatch::new(live)));
                     }
                 }
                 change(&server, step).await;
@@ -246,7 +259,7 @@ proptest! {
                     assert_eq!(shown(&live.run()), expected, "{selector}");
                     let target = server.target(CONFIGMAPS, "");
                     let resumed = watch(&server, &target, selector, *since).await;
-                    let mut resumed = PolledWatch { watch: resumed, wakes: Arc::default() };
+                    let mut resumed = PolledWatch::new(resumed);
                     assert_eq!(shown(&resumed.run()), expected, "{selector}, resumed");
                     assert_eq!(shown(&resumed.run()), [""; 0], "once");
                 }
