@@ -13,9 +13,10 @@ STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|nul
 # An object in a cause about a workload kind: one server shows a Go struct, with all its fields.
 OBJECT = re.compile(
     r"(^| is invalid: [^\s{]*?: )(Invalid|Unsupported|Duplicate) value: [{\[].*[}\]]"
-    r"(?=: (?:field is immutable|invalid label selector|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot|must have exactly one node selector term|may specify no more than one IP for each IP family$)|$)",
+    r"(?=: (?:field is immutable|invalid label selector|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|can only be set when seccomp type is Localhost|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot|must have exactly one node selector term|may specify no more than one IP for each IP family$|may only hold up to|only allowed for updateStrategy)|$)",
     re.S,
 )
+ALLOCATOR = re.compile("failed to allocate IP: IPAddress|not configured (?:on this cluster|for dual-stack services)")
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
 APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
@@ -25,6 +26,8 @@ MISSING_ROLE = re.compile(r'(?:\[?(?:cluster)?role\.rbac\.authorization\.k8s\.io
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary", "cache-control", "x-content-type-options"]
 RECENT = 300
+# docs/compatibility.md: of more causes, the first ones are shown.
+MAX_CAUSES = 100
 # Lists that come out of Go's maps, or are in the order of seconds.
 UNORDERED = ("causes", "resourceRules", "nonResourceRules", "managedFields")
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
@@ -136,6 +139,8 @@ class Normal:
         # An empty list is none.
         text = text.replace('"Values":[]', '"Values":null')
         text = re.sub(r"\bhash=[0-9A-F]{64,128}\b", "hash=<hash>", text)
+        # Bytes that are no UTF-8, in a body in protobuf.
+        text = re.sub(r"\\x[89a-f][0-9a-f]", "\ufffd", text)
         text = ECHOED.sub(r"\1<revision>\2", text)
         text = re.sub(r"(in record|to be fulfilled:) \(\d+\)", r"\1 (<revision>)", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
@@ -147,7 +152,7 @@ def of_list(value):
     """A list's revision is that of the whole store, which others write to: only its order to those of the items is compared."""
     items = value.get("items", value.get("rows"))
     meta = value.get("metadata")
-    is_list = isinstance(items, list) or "columnDefinitions" in value or str(value.get("kind")).endswith("List") and {"items", "rows"} & set(value)
+    is_list = isinstance(items, list) or "columnDefinitions" in value or str(value.get("kind")).endswith("List")
     if not is_list or not isinstance(meta, dict) or not str(meta.get("resourceVersion", "")).isdigit():
         return value
     late = all(revision_of(item) <= int(meta["resourceVersion"]) for item in items or [])
@@ -268,6 +273,9 @@ def differences(left, right, path=""):
         for name in sorted(set(left) | set(right)):
             found += differences(left.get(name, ABSENT), right.get(name, ABSENT), f"{path}.{name}")
         return found
+    if isinstance(left, list) and isinstance(right, list) and path.endswith("causes") and len(left) == MAX_CAUSES < len(right):
+        # The left server names no more.
+        return [(path + "[]", f"{cause.get('field')}: {cause.get('message')}", ABSENT) for cause in only(left, right)]
     if isinstance(left, list) and isinstance(right, list) and path.endswith("causes") and len(left) != len(right):
         left, right = [[f"{cause.get('field')}: {cause.get('message')}" for cause in side] for side in (left, right)]
         return [(path + "[]", cause, ABSENT) for cause in only(left, right)] + [(path + "[]", ABSENT, cause) for cause in only(right, left)]
@@ -309,7 +317,7 @@ def shape(text):
     """A text with what varies between examples taken out."""
     text = json.dumps(text) if not isinstance(text, (str, Absent)) else str(text)
     text = CONVERTED.sub("failed to convert: ", text)
-    text = re.sub(r'conflict with "(unknown|before-first-apply)"', r"conflict with \1", text)
+    text = re.sub(r'(conflict with|User) "(unknown|before-first-apply|system:anonymous)"', r"\1 \2", text)
     text = re.sub(r"\"(\\.|[^\"\\])*\"", "Q", text)
     while True:
         flat = re.sub(r"\{[^{}\[\]]*\}|\[[^{}\[\]]*\]", "V", text)
@@ -335,6 +343,8 @@ def signatures(request, left, right, found):
     if left["status"] != right["status"]:
         what = f"path {request['method']}" if request["what"] == "path" else request["what"]
         return [f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"]
+    # What the allocator of addresses refuses is all that kube-apiserver says.
+    found = [place for place in found if ALLOCATOR.search(str(place[2]))] or found
     # The sentence repeats what the causes say.
     places = [place for place in found if not place[0].endswith("body.message")] or found[:1]
     return list(dict.fromkeys(about_place(request, left["status"], *place) for place in places))
