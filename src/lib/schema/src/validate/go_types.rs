@@ -89,8 +89,28 @@ pub(super) fn of(node: &Schema) -> String {
 
 /// The type of the elements of a list or map type.
 pub(super) fn of_element(whole: &str, element: &Schema) -> String {
-    match whole.strip_prefix("[]").or_else(|| whole.strip_prefix("map[string]")) {
+    let of_map = || Some(whole.strip_prefix("map[")?.split_once(']')?.1);
+    match whole.strip_prefix("[]").or_else(of_map) {
         Some(name) if !name.starts_with("interface") => name.to_owned(),
         _ => of(element),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_have_the_type_that_the_whole_names() {
+        let text = Schema { kind: Kind::String, ..Schema::default() };
+        for (whole, expected) in [
+            ("[]v1.FinalizerName", "v1.FinalizerName"),
+            ("map[string]resource.Quantity", "resource.Quantity"),
+            ("map[v1.ResourceName]v1.ClaimResourceStatus", "v1.ClaimResourceStatus"),
+            ("map[string]interface {}", "string"),
+            ("v1.Other", "string"),
+        ] {
+            assert_eq!(of_element(whole, &text), expected, "{whole}");
+        }
     }
 }

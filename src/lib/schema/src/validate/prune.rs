@@ -3,7 +3,7 @@
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::work;
+use ferrokube_apimachinery::{time, work};
 use std::sync::LazyLock;
 
 /// Declares no field of anything.
@@ -146,9 +146,16 @@ impl Pruner {
 }
 
 /// Decodes embedded resources' metadata: drops empty values; a null in a map of strings becomes an
-/// empty string.
+/// empty string; times are in seconds, in UTC.
 fn normalize_metadata(metadata: &mut Value) {
     let Value::Object(metadata) = metadata else { return };
+    for field in ["creationTimestamp", "deletionTimestamp"] {
+        if let Some(Value::String(text)) = metadata.get_mut(field)
+            && let Some(read) = time::parse_rfc3339(text)
+        {
+            *text = time::rfc3339_seconds(read).into();
+        }
+    }
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
             map.values_mut()
@@ -406,5 +413,14 @@ mod tests {
         let mut object = document(Value::Object(junk));
         assert_eq!(prune(&core("ConfigMap"), &mut object).len(), MAX_NAMED);
         assert!(object.fields().is_empty());
+    }
+
+    #[test]
+    fn times_of_embedded_metadata_are_in_seconds_in_utc() {
+        let mut metadata = json!({"creationTimestamp": "2024-01-02T03:04:05.5+01:00", "deletionTimestamp": "x", "name": ""});
+        normalize_metadata(&mut metadata);
+        let expected =
+            json!({"creationTimestamp": "2024-01-02T02:04:05Z", "deletionTimestamp": "x"});
+        assert_eq!(metadata, expected);
     }
 }
