@@ -189,6 +189,18 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u32)> {
     (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
 }
 
+/// [`parse_cidr`], but leading zeros of the address are ignored.
+pub(crate) fn parse_sloppy_cidr(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, length) = text.split_once('/')?;
+    let address = without_zeros(address)?;
+    parse_cidr(&format!("{address}/{length}"))
+}
+
+/// Parses an address; leading zeros are ignored.
+pub(crate) fn parse_sloppy_ip(text: &str) -> Option<IpAddr> {
+    text.parse().ok().or_else(|| without_zeros(text))
+}
+
 /// The first address of a CIDR.
 pub(crate) fn masked(address: IpAddr, length: u32) -> IpAddr {
     match address {
@@ -206,14 +218,8 @@ pub(crate) fn masked(address: IpAddr, length: u32) -> IpAddr {
 /// A CIDR, also with host bits or leading zeros.
 pub(crate) fn cidr(text: &str) -> Vec<String> {
     let Some((address, length)) = parse_cidr(text) else {
-        let plain = text.split_once('/').and_then(|(address, length)| {
-            let digits = length.bytes().all(|byte| byte.is_ascii_digit());
-            let length: u32 = length.parse().ok().filter(|_| digits)?;
-            let address = without_zeros(address)?;
-            (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(())
-        });
-        return one(match plain {
-            Some(()) => "must not have leading 0s in IP or prefix length",
+        return one(match parse_sloppy_cidr(text) {
+            Some(_) => "must not have leading 0s in IP or prefix length",
             None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
         });
     };

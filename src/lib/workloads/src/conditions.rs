@@ -3,8 +3,9 @@
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// A conjunction of conditions such as `type=A,B !rollingUpdate spec.paused`: a field has one of
-/// several values (`=`) or none of them (`!=`), is unset (`!`), or is set (with `?` also if empty).
-/// Fields may be dotted paths.
+/// several values (`=`) or none of them (`!=`), is unset (`!`), is set (with `?` also if empty), or has
+/// so many items at most (`<=`). The value `#0` is each number, percentage or text that
+/// counts as 0. Fields may be dotted paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Vec<FieldCondition>);
 
@@ -23,13 +24,16 @@ enum Test {
     Missing,
     OneOf(Vec<&'static str>),
     NoneOf(Vec<&'static str>),
+    AtMost(usize),
 }
 
 impl Conditions {
     pub(crate) fn parse(text: &'static str) -> Self {
         let values = |list: &'static str| list.split(',').collect();
         let condition = |word: &'static str| {
-            let (field, test) = if let Some((field, list)) = word.split_once("!=") {
+            let (field, test) = if let Some((field, most)) = word.split_once("<=") {
+                (field, Test::AtMost(most.parse().unwrap_or_default()))
+            } else if let Some((field, list)) = word.split_once("!=") {
                 (field, Test::NoneOf(values(list)))
             } else if let Some((field, list)) = word.split_once('=') {
                 (field, Test::OneOf(values(list)))
@@ -48,6 +52,11 @@ impl Conditions {
         Self(text.split(' ').filter(|word| !word.is_empty()).map(condition).collect())
     }
 
+    /// Adds the condition that a list or map has so many items at most.
+    pub(crate) fn and_at_most(&mut self, field: &'static str, most: usize) {
+        self.0.push(FieldCondition { field: vec![field], test: Test::AtMost(most) });
+    }
+
     pub(crate) fn hold(&self, object: &Map) -> bool {
         self.0.iter().all(|condition| condition.holds(object))
     }
@@ -64,17 +73,39 @@ impl FieldCondition {
             Test::Missing => found.is_none(),
             Test::OneOf(list) => list.iter().any(|word| is_word(value, word)),
             Test::NoneOf(list) => !list.iter().any(|word| is_word(value, word)),
+            Test::AtMost(most) => match value {
+                Some(Value::Array(list)) => list.as_slice().len() <= *most,
+                Some(Value::Object(map)) => map.len() <= *most,
+                _ => true,
+            },
         }
     }
 }
 
+const ZERO: &str = "#0";
+
 fn is_word(value: Option<&Value>, word: &str) -> bool {
     match value {
+        value if word == ZERO => value.is_none_or(|value| amount(value) == 0),
         None => word.is_empty(),
         Some(Value::String(text)) => text.as_str() == word,
         Some(Value::Bool(flag)) => word == if *flag { "true" } else { "false" },
         Some(Value::Number(number)) => number.to_string() == word,
         Some(_) => false,
+    }
+}
+
+/// The number of a number, a percentage or a text; 0 if it has none.
+fn amount(value: &Value) -> i64 {
+    let is_number = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    match value {
+        Value::Number(number) => number.as_i64().unwrap_or_default(),
+        Value::String(text) => match text.strip_suffix('%') {
+            Some(digits) => digits.parse().ok().filter(|_| is_number(&digits)),
+            None => text.parse().ok(),
+        }
+        .unwrap_or_default(),
+        _ => 0,
     }
 }
 
@@ -108,7 +139,7 @@ mod tests {
 
     #[test]
     fn all_conditions_must_hold() {
-        let object = json!({"type": "A", "on": true, "n": 3, "empty": "", "spec": {"x": "y"}});
+        let object = json!({"type": "A", "on": true, "n": 3, "empty": "", "spec": {"x": "y"}, "list": [1, 2], "zero": "00%", "half": "50%"});
         let map = object.as_object().unwrap();
         for holds in [
             "",
@@ -118,12 +149,24 @@ mod tests {
             "spec.x=y spec",
             "absent=",
             "empty? !absent?",
+            "list<=2 absent<=0",
+            "zero=#0 absent=#0 type=#0 half!=#0 n!=#0",
         ] {
             assert!(Conditions::parse(holds).hold(map), "{holds}");
         }
-        for fails in
-            ["type=B", "type=A !on", "empty", "spec.y", "n!=3", "on=false", "!empty?", "absent?"]
-        {
+        for fails in [
+            "type=B",
+            "type=A !on",
+            "empty",
+            "spec.y",
+            "n!=3",
+            "on=false",
+            "!empty?",
+            "absent?",
+            "list<=1",
+            "half=#0",
+            "zero!=#0",
+        ] {
             assert!(!Conditions::parse(fails).hold(map), "{fails}");
         }
     }

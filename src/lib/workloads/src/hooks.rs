@@ -2,7 +2,6 @@
 
 use crate::cells::{self, CellSources, CellValue};
 use crate::checks::FieldErrors;
-use crate::paths::FieldPath;
 use crate::rows::ColumnRows;
 use crate::types::{self, DefaultsRoom, TypeRules};
 use crate::warnings::Warnings;
@@ -187,19 +186,25 @@ impl Hooks for KindHooks {
         let noted: Option<&[&str]> = match object.kind() {
             "CSIDriver" => Some(&["spec", "tokenRequests"]),
             "PodTemplate" => Some(&["template"]),
+            // Always commented.
+            "NetworkPolicy" => None,
             _ => self.counts.then_some(&["spec"]),
         };
-        let is_quiet =
-            change.old.zip(noted).is_some_and(|(old, path)| old.get(path) == object.get(path));
-        if is_quiet || !change.subresource.is_empty() {
-            return Vec::new();
-        }
+        let is_quiet = change.old.is_some() && object.kind() == "Pod"
+            || change.old.zip(noted).is_some_and(|(old, path)| old.get(path) == object.get(path));
+        let of_status = change.subresource == "status";
         let mut out = Warnings::default();
+        if let Some(plan) = self.plan(change.version).filter(|_| of_status) {
+            plan.warn_object(object.fields(), of_status, &mut out);
+        }
+        if is_quiet || !change.subresource.is_empty() {
+            return out.into_vec();
+        }
         if change.old.is_none() {
             host_name(object, &mut out);
         }
         if let Some(plan) = self.plan(change.version) {
-            plan.warn(object.fields(), FieldPath::Root, &mut out);
+            plan.warn_object(object.fields(), of_status, &mut out);
         }
         self.code.warnings(change, object, &mut out);
         out.into_vec()

@@ -6,7 +6,7 @@
 //! | rule | holds if the field |
 //! |---|---|
 //! | `required`, `filled`, `given` | is set; is set and not an empty object; is not null |
-//! | `absent`, `never`, `never-empty`, `never-null`, `never-unshown`, `forbidden-self` | (never holds: the conditions say it all) |
+//! | `absent`, `never`, `never-empty`, `never-null`, `never-object`, `never-unshown`, `forbidden-self` | (never holds: the conditions say it all) |
 //! | `forbidden`, `invalid` | is not given |
 //! | `nonempty`, `provisioner`, `containerresource` | is not an empty text; is a qualified name in any case; the name of a container's resource |
 //! | `enum:A,B`, `enum?:A,B`, `enum!:A,B` | has one of the values, if it is set; if it is given; always |
@@ -14,21 +14,24 @@
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
 //! | `grows`, `immutable`, `immutable-text`, `immutable-struct`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
-//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two |
+//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxitems!:N`, `maxcidrs`, `unique:F`, `unique-portname:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two; with `!`, more items are not looked into |
+//! | `conditions` | is a list of `metav1.Condition`s |
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
-//! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
+//! | `exactlyone:F,G`, `envsource:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
 //! | `noneofmany:F,G` | (of the object; always holds) is looked into only if no other one is given |
 //! | `firstof:F,G` | (of the object; always holds) is looked into only if those before it are not given |
+//! | `inspect` | (always holds) is looked into only if the conditions hold |
 
 pub(crate) mod addresses;
 mod choices;
 pub(crate) mod devices;
 mod field;
-mod numbers;
+pub(crate) mod numbers;
 pub(crate) mod references;
 mod schedules;
 pub(crate) mod selectors;
+pub(crate) mod status_conditions;
 pub(crate) mod texts;
 
 use crate::checks::{self, FieldErrors};
@@ -75,6 +78,22 @@ impl RuleRow {
             form,
             detail,
             names_key: word != "unique-item",
+        }
+    }
+
+    /// The field and the items that it may have, if nothing else of a longer one is checked.
+    pub(crate) fn bound(&self) -> Option<(&'static str, usize)> {
+        let field = self.path.first().filter(|_| self.word == BOUND)?;
+        Some((*field, self.argument.parse().ok()?))
+    }
+
+    /// Restricts a rule of a field to so many items.
+    pub(crate) fn restrict(&mut self, bounds: &[(&'static str, usize)]) {
+        let is_own = |(field, _): &&(&'static str, usize)| self.path == [*field];
+        if self.word != BOUND
+            && let Some((field, most)) = bounds.iter().find(is_own).copied()
+        {
+            self.when.and_at_most(field, most);
         }
     }
 
@@ -156,6 +175,8 @@ impl RuleRow {
 
 /// The first condition of a row that concerns new objects and lists that got their second item.
 const GROWN: &str = "(grown)";
+/// A rule on the length of a list or map, of which nothing else is checked if it is longer.
+const BOUND: &str = "maxitems!";
 /// Max list items checked for warnings.
 const MAX_ITEMS: usize = 10_000;
 
@@ -190,6 +211,9 @@ fn function(word: &str) -> Option<CheckFn> {
         },
         "never-empty" => |it, errors| errors.invalid(it.path, "", it.detail("")),
         "never-null" => |it, errors| errors.invalid(it.path, Value::Null, it.detail("")),
+        "never-object" => |it, errors| {
+            errors.invalid(it.path, Value::Object(it.object.clone()), it.detail(""));
+        },
         "never-unshown" => {
             |it, errors| errors.push(|| FieldError::invalid_unshown(it.path, it.detail("")))
         }
@@ -234,7 +258,7 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.forbidden(it.path, it.detail(""));
             }
         },
-        "maxitems" => |it, errors| {
+        "maxitems" | BOUND => |it, errors| {
             let entries = it.value.and_then(Value::as_object).map_or(0, Map::len);
             let most = usize::try_from(it.bound()).unwrap_or_default();
             let items = it.items().len() + entries;
@@ -242,7 +266,7 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.push(|| FieldError::too_many(it.path, items, most));
             }
         },
-        "unique" | "unique-item" | "unique-all" => unique,
+        "unique" | "unique-portname" | "unique-item" | "unique-all" => unique,
         "atmostitems" => |it, errors| {
             if it.items().len() > usize::try_from(it.bound()).unwrap_or_default() {
                 errors.invalid(it.path, it.value, it.detail(""));
@@ -297,17 +321,20 @@ fn compared(word: &str) -> Option<CheckFn> {
                 }
             }
         },
-        _ => {
-            return numbers::function(word)
-                .or_else(|| references::function(word))
-                .or_else(|| selectors::function(word))
-                .or_else(|| texts::function(word))
-                .or_else(|| addresses::function(word))
-                .or_else(|| devices::function(word))
-                .or_else(|| schedules::function(word))
-                .or_else(|| choices::function(word));
-        }
+        _ => return by_subject(word),
     })
+}
+
+fn by_subject(word: &str) -> Option<CheckFn> {
+    numbers::function(word)
+        .or_else(|| references::function(word))
+        .or_else(|| selectors::function(word))
+        .or_else(|| texts::function(word))
+        .or_else(|| addresses::function(word))
+        .or_else(|| devices::function(word))
+        .or_else(|| schedules::function(word))
+        .or_else(|| status_conditions::function(word))
+        .or_else(|| choices::function(word))
 }
 
 /// Compares an optional struct: an empty one differs from an absent one.
@@ -322,9 +349,34 @@ fn immutable_struct(it: &RuledField<'_>, errors: &mut FieldErrors) {
 /// Whether an update changes the field.
 fn changed(it: &RuledField<'_>) -> bool {
     let given = |value: Option<&Value>| value.filter(|value| is_given(value)).cloned();
+    let name = it.rule.path.last().copied().unwrap_or_default();
     it.old.is_some_and(|old| {
-        !same(given(find(old, &it.rule.path)).as_ref(), given(it.value).as_ref())
+        !same_field(name, given(find(old, &it.rule.path)).as_ref(), given(it.value).as_ref())
     })
+}
+
+/// Maps of texts or amounts, of which each key counts.
+const MAPS: [&str; 10] = [
+    "annotations",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "options",
+    "parameters",
+    "podFixed",
+    "requests",
+    "volumeAttributes",
+];
+
+/// [`same`] for the values of a field.
+fn same_field(name: &str, one: Option<&Value>, other: Option<&Value>) -> bool {
+    same(one, other) && (!MAPS.contains(&name) || keys(one).eq(keys(other)))
+}
+
+fn keys(value: Option<&Value>) -> impl Iterator<Item = &str> {
+    let map = value.and_then(Value::as_object);
+    map.into_iter().flatten().map(|(key, _)| key.as_str())
 }
 
 /// Whether two values are equal, ignoring null, empty and absent fields.
@@ -335,10 +387,10 @@ pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     };
     match (one, other) {
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
-            one.iter().all(|(name, value)| same(Some(value), other.get(name)))
-                && other
-                    .iter()
-                    .all(|(name, value)| one.contains_key(name) || same(Some(value), None))
+            one.iter().all(|(name, value)| same_field(name, Some(value), other.get(name)))
+                && other.iter().all(|(name, value)| {
+                    one.contains_key(name) || same_field(name, None, Some(value))
+                })
         }
         (Some(Value::Array(one)), Some(Value::Array(other))) => {
             one.as_slice().len() == other.as_slice().len()
@@ -350,16 +402,21 @@ pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     }
 }
 
-/// [`same`], but a given empty object differs from an absent one, except for structs that are
-/// always present.
+/// [`same`], but a given empty object differs from an absent one, except for maps, and for structs
+/// that are always present.
 pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
-    const ALWAYS: [&str; 3] = ["resources", "securityContext", "metadata"];
+    const ALWAYS: [&str; 4] = ["resources", "securityContext", "metadata", "status"];
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let fits = |name: &str, value: &Value, other: Option<&Value>| match (value, other) {
                 (Value::Null, None) => true,
+                (value, Some(other)) if value.is_object() && MAPS.contains(&name) => {
+                    same_field(name, Some(value), Some(other))
+                }
                 (value, Some(other)) => same_given(value, other),
-                (Value::Object(map), None) => map.is_empty() && ALWAYS.contains(&name),
+                (Value::Object(map), None) => {
+                    map.is_empty() && (ALWAYS.contains(&name) || MAPS.contains(&name))
+                }
                 (value, None) => !is_set(value),
             };
             one.iter().all(|(name, value)| fits(name, value, other.get(name)))
@@ -388,7 +445,12 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
         if errors.is_full() {
             return;
         }
-        let counts = it.rule.word != "unique" || !text.is_empty();
+        let counts = match it.rule.word {
+            "unique" => !text.is_empty(),
+            // A name that is none is not compared.
+            "unique-portname" => checks::port_name(&text).is_empty(),
+            _ => true,
+        };
         if counts && !seen.insert(text) {
             let shown = if it.rule.names_key { key } else { "" };
             errors.duplicate(it.path.index(at).field(shown), value);

@@ -19,6 +19,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 const OFF: &str = "off";
 /// Rows that warn.
 const WARN: &str = "warn";
+/// Rows that say when a field is looked into, if not always.
+const INSPECT: &str = "inspect";
 /// Rows that say where errors place what a field contains; of `FIELD[]`, without indices.
 const PLACE: &str = "place:";
 /// No type of the tables is that deep; a guard against recursion.
@@ -49,6 +51,8 @@ struct Child {
     /// Where errors place it: as `@` in `rules.tsv`.
     shown: &'static str,
     is_indexed: bool,
+    /// When its contents are checked.
+    when: Conditions,
     plan: Arc<TypeRules>,
     has_defaults: bool,
     has_rules: bool,
@@ -180,6 +184,8 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
     let rows = rows_of(&RULES, name).iter();
     let (placed, checked): (Vec<&[&'static str; 4]>, Vec<&[&'static str; 4]>) =
         rows.partition(|row| row[2].starts_with(PLACE));
+    let (inspected, checked): (Vec<&[&'static str; 4]>, Vec<&[&'static str; 4]>) =
+        checked.into_iter().partition(|row| row[2] == INSPECT);
     let (off, checked): (Vec<&[&'static str; 4]>, Vec<&[&'static str; 4]>) =
         checked.into_iter().partition(|row| row[2] == OFF);
     let (warnings, checked): (Vec<&[&'static str; 4]>, Vec<&[&'static str; 4]>) =
@@ -188,7 +194,17 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
         let parse = |row: &[&'static str; 4]| RuleRow::parse(row[0], row[1], row[2], row[3]);
         rows.into_iter().map(parse).collect()
     };
-    let rules = parsed(checked);
+    let mut rules = parsed(checked);
+    let bounds: Vec<(&'static str, usize)> = rules.iter().filter_map(RuleRow::bound).collect();
+    rules.iter_mut().for_each(|rule| rule.restrict(&bounds));
+    let inspected = |field: &'static str| {
+        let row = inspected.iter().find(|row| row[0] == field);
+        let mut when = row.map_or_else(Conditions::default, |row| Conditions::parse(row[1]));
+        for (_, most) in bounds.iter().filter(|(bounded, _)| *bounded == field) {
+            when.and_at_most(field, *most);
+        }
+        when
+    };
     let mut plan = TypeRules {
         defaults: rows_of(&DEFAULTS, name).iter().map(default_row).collect(),
         choices: rules.iter().flat_map(RuleRow::choices).collect(),
@@ -217,6 +233,7 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
                         .find(|row| row[0].trim_end_matches("[]") == *field)
                         .map_or(*field, |row| &row[2][PLACE.len()..]),
                     is_indexed: !placed.iter().any(|row| row[0].strip_suffix("[]") == Some(*field)),
+                    when: inspected(field),
                     is_always: *is_always && contents == Contents::One,
                     has_defaults: below.has_defaults(),
                     has_rules: below.has_rules(),
@@ -284,24 +301,20 @@ impl TypeRules {
         !self.off.is_empty() || self.children.iter().any(|child| child.has_off)
     }
 
-    /// Warnings of an object at a path.
-    pub(crate) fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
-        self.warnings.iter().for_each(|row| row.warn(object, path, out));
-        for child in self.children.iter().filter(|child| child.has_warnings) {
-            let Some(value) = object.get(child.field) else { continue };
-            let below = path.field(child.field);
-            match (child.contents, value) {
-                (Contents::One, Value::Object(map)) => child.plan.warn(map, below, out),
-                (Contents::List, Value::Array(items)) => {
-                    for (at, map) in items.iter().enumerate() {
-                        if let Some(map) = map.as_object() {
-                            child.plan.warn(map, below.index(at), out);
-                        }
-                    }
-                }
-                _ => {}
-            }
+    /// Warnings of an API object: of all but its status, or of that alone.
+    pub(crate) fn warn_object(&self, object: &Map, of_status: bool, out: &mut Warnings) {
+        if !of_status {
+            self.warnings.iter().for_each(|row| row.warn(object, FieldPath::Root, out));
         }
+        for child in self.children.iter().filter(|child| of_status == (child.field == "status")) {
+            child.warn(object, FieldPath::Root, out);
+        }
+    }
+
+    /// Warnings of an object of the type at a path.
+    fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
+        self.warnings.iter().for_each(|row| row.warn(object, path, out));
+        self.children.iter().for_each(|child| child.warn(object, path, out));
     }
 
     /// Drops fields of features that are off, where the stored object has none either.
@@ -416,6 +429,22 @@ impl TypeRules {
 }
 
 impl Child {
+    fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
+        let Some(value) = object.get(self.field).filter(|_| self.has_warnings) else { return };
+        let below = path.field(self.field);
+        match (self.contents, value) {
+            (Contents::One, Value::Object(map)) => self.plan.warn(map, below, out),
+            (Contents::List, Value::Array(items)) => {
+                for (at, map) in items.iter().enumerate() {
+                    if let Some(map) = map.as_object() {
+                        self.plan.warn(map, below.index(at), out);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn check(
         &self,
         object: &Map,
@@ -424,6 +453,9 @@ impl Child {
         errors: &mut FieldErrors,
     ) {
         let Some(value) = object.get(self.field).filter(|_| self.has_rules) else { return };
+        if !self.when.hold(object) {
+            return;
+        }
         let (start, shown) = path.placed(self.shown);
         let below = start.field(shown);
         match (self.contents, value) {

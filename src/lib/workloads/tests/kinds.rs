@@ -16,6 +16,8 @@ mod given;
 mod refusals;
 #[path = "kinds/resizes.rs"]
 mod resizes;
+#[path = "kinds/validation.rs"]
+mod validation;
 
 static SERVED: LazyLock<Composition> = LazyLock::new(|| {
     let bundles = [ferrokube_resources::bundle(), ferrokube_workloads::bundle()];

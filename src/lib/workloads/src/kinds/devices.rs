@@ -53,7 +53,7 @@ impl<'a> RequestNames<'a> {
         for (at, item) in list.iter().enumerate() {
             let item_path = path.index(at);
             let names = item_path.field("requests");
-            for (index, name) in items(item, "requests").iter().enumerate() {
+            for (index, name) in at_most(MAX_ITEMS, item, "requests").iter().enumerate() {
                 if errors.is_full() {
                     return;
                 }
@@ -67,23 +67,32 @@ impl<'a> RequestNames<'a> {
 fn check_claim(devices: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let names = RequestNames::of(devices);
     for list in ["constraints", "config"] {
-        names.check_items(items(devices, list), path.field(list), errors);
+        names.check_items(at_most(MAX_ITEMS, devices, list), path.field(list), errors);
     }
+}
+
+/// Max items of most lists of a claim. Of longer lists, the rows say only that they are too long.
+const MAX_ITEMS: usize = 32;
+
+/// The list of a field, unless it is longer.
+fn at_most<'a>(most: usize, value: &'a Value, field: &str) -> &'a [Value] {
+    Some(items(value, field)).filter(|list| list.len() <= most).unwrap_or_default()
 }
 
 /// Validates a claim's allocation.
 fn check_allocation(devices: &Value, got: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let names = RequestNames::of(devices);
     let results = path.field("results");
-    for (at, result) in items(got, "results").iter().enumerate() {
+    for (at, result) in at_most(MAX_ITEMS, got, "results").iter().enumerate() {
         if errors.is_full() {
             return;
         }
         let item = results.index(at);
         names.check(text(result, "request"), item.field("request"), errors);
+        slices::check_conditions(result, item, errors);
         claims::share(result, item, errors);
     }
-    names.check_items(items(got, "config"), path.field("config"), errors);
+    names.check_items(at_most(2 * MAX_ITEMS, got, "config"), path.field("config"), errors);
 }
 
 /// ResourceClaim: a request for devices.

@@ -1,11 +1,11 @@
 //! Endpoints and EndpointSlices: the addresses behind services.
 
 use crate::cells::{CellValue, list_at};
-use crate::checks::{FieldErrors, ip, items, number, text};
+use crate::checks::{FieldErrors, ip, items, number, strict_ip, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec;
 use crate::paths::FieldPath;
-use crate::rules::addresses;
+use crate::rules::{addresses, same};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
@@ -19,7 +19,18 @@ const SHOWN: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Endpoints;
 
+/// Whether an update leaves a list as it is. Nothing is said of it, then.
+fn is_kept(change: &Change<'_>, object: &Document, list: &str) -> bool {
+    change.old.is_some_and(|old| same(old.get(&[list]), object.get(&[list])))
+}
+
 impl KindCode for Endpoints {
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        if is_kept(change, object, "subsets") {
+            errors.forget(FieldPath::Root.field("subsets"));
+        }
+    }
+
     fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
         // Every address with every port: counted, and only those that are shown are made.
         let (mut shown, mut count) = (Vec::new(), 0usize);
@@ -64,11 +75,17 @@ impl KindCode for EndpointSlice {
         }
     }
 
-    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        if is_kept(change, object, "endpoints") {
+            return errors.forget(FieldPath::Root.field("endpoints"));
+        }
+        // More are refused unchecked.
+        const MOST: usize = 1000;
         let kind = object.str(&["addressType"]).unwrap_or_default();
         let root = FieldPath::Root;
         let list = root.field("endpoints");
-        for (at, endpoint) in object.list(&["endpoints"]).iter().enumerate() {
+        let endpoints = Some(object.list(&["endpoints"])).filter(|list| list.len() <= MOST);
+        for (at, endpoint) in endpoints.unwrap_or_default().iter().enumerate() {
             let item = list.index(at);
             let path = item.field("addresses");
             for (index, address) in items(endpoint, "addresses").iter().enumerate() {
@@ -76,20 +93,9 @@ impl KindCode for EndpointSlice {
                     return;
                 }
                 let address = address.as_str().unwrap_or_default();
-                let parsed = address.parse::<IpAddr>();
-                match (kind, parsed) {
-                    ("FQDN", _) => domain(address, path.index(index), errors),
-                    ("IPv4" | "IPv6", Err(_)) => {
-                        errors.all_invalid(path.index(index), address, ip(address));
-                    }
-                    ("IPv4" | "IPv6", Ok(parsed)) => {
-                        let wanted = if kind == "IPv4" { "an IPv4" } else { "an IPv6" };
-                        if (kind == "IPv4") != parsed.to_canonical().is_ipv4() {
-                            errors.invalid(path, address, &format!("must be {wanted} address"));
-                        }
-                        let item = path.index(index);
-                        addresses::special_ranges(address, parsed, item, errors);
-                    }
+                match kind {
+                    "FQDN" => domain(address, path.index(index), errors),
+                    "IPv4" | "IPv6" => of_family(kind, address, path, index, errors),
                     _ => {}
                 }
             }
@@ -117,6 +123,25 @@ impl KindCode for EndpointSlice {
         let text = shortened(&all);
         CellValue::text(if text.is_empty() { "<unset>".to_owned() } else { text })
     }
+}
+
+/// Checks an address at an index of a list of addresses of a family.
+fn of_family(
+    kind: &str,
+    address: &str,
+    list: FieldPath<'_>,
+    index: usize,
+    errors: &mut FieldErrors,
+) {
+    let path = list.index(index);
+    let whys = if kind == "IPv4" { ip(address) } else { strict_ip(address) };
+    let Some(parsed) = address.parse::<IpAddr>().ok().filter(|_| whys.is_empty()) else {
+        return errors.all_invalid(path, address, whys);
+    };
+    if (kind == "IPv4") != parsed.is_ipv4() {
+        errors.invalid(list, address, &format!("must be an {kind} address"));
+    }
+    addresses::special_ranges(address, parsed, path, errors);
 }
 
 fn labels(object: &Document) -> Option<&Map> {

@@ -14,7 +14,7 @@ use crate::paths::FieldPath;
 use crate::rules::{same, same_given, texts};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
-use ferrokube_apimachinery::time;
+use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::Change;
 use std::time::SystemTime;
 
@@ -46,7 +46,7 @@ impl KindCode for Job {
         // kube-apiserver copies labels that were all generated once it has stored the job: errors
         // about them are those of the template alone.
         let is_own = given.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
-            || ferrokube_apimachinery::name::label_value(&name).is_empty();
+            || name::label_value(&name).is_empty();
         for (labels, value) in [(NAME_LABELS, name), (UID_LABELS, uid.clone())] {
             for label in labels {
                 let path = ["spec", "template", "metadata", "labels", label];
@@ -178,7 +178,16 @@ fn generated(object: &Document, errors: &mut FieldErrors) {
         labels.iter().for_each(|label| _ = own.insert(*label, Value::from(value)));
     }
     let selector = object.get(&["spec", "selector"]);
-    if !selector.is_some_and(|selector| specs::matches(selector, Some(&Value::Object(own)))) {
+    let labels = selector.and_then(|selector| selector.get("matchLabels"));
+    let is_malformed =
+        labels.and_then(Value::as_object).into_iter().flatten().any(|(key, value)| {
+            let value = value.as_str().unwrap_or_default();
+            !name::qualified_name(key).is_empty() || !name::label_value(value).is_empty()
+        });
+    let is_met =
+        selector.is_some_and(|selector| specs::matches(selector, Some(&Value::Object(own))));
+    // A malformed one is refused for that.
+    if !is_met && !is_malformed {
         errors.invalid(root.field("spec.selector"), selector, "`selector` not auto-generated");
     }
 }
@@ -208,37 +217,59 @@ fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
             errors.invalid(spec.field("completions"), completions, why);
         }
     }
-    let suspended = old.get(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
     for field in FIXED {
         let (before, after) = pair(field);
-        let all = |template: Option<&Value>| template.cloned().unwrap_or_default();
-        let changed = match field {
-            "template" if suspended => {
-                !same_given(&unscheduled(all(before)), &unscheduled(all(after)))
+        if field == "template" && may_get_other_pods(old) {
+            let of = |template: Option<&Value>| template.and_then(|all| all.get("spec")).cloned();
+            let (before, after) = (of(before).unwrap_or_default(), of(after).unwrap_or_default());
+            if !same_given(&fixed_part(&before, &after), &fixed_part(&after, &before)) {
+                errors.invalid(spec.field("template.spec"), &after, "field is immutable");
             }
-            _ => !same_given(&all(before), &all(after)),
-        };
-        if changed {
+            continue;
+        }
+        let all = |value: Option<&Value>| value.cloned().unwrap_or_default();
+        if !same_given(&all(before), &all(after)) {
             errors.invalid(spec.field(field), after, "field is immutable");
         }
     }
 }
 
-/// A template without the fields that may change while the job is suspended.
-fn unscheduled(mut template: Value) -> Value {
-    if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
-        for field in ["nodeSelector", "tolerations", "schedulingGates"] {
-            spec.remove(field);
+/// Whether the job is suspended and has no pods, so that those to come may get other resources and
+/// scheduling constraints.
+fn may_get_other_pods(job: &Document) -> bool {
+    let is_on = |condition: &Value| {
+        text(condition, "type") == "Suspended" && text(condition, "status") == "True"
+    };
+    let is_idle = job.list(&["status", "conditions"]).iter().any(is_on)
+        || job.get(&["status", "startTime"]).is_none_or(Value::is_null);
+    let active = job.get(&["status", "active"]).and_then(Value::as_i64).unwrap_or_default();
+    let is_suspended = job.get(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
+    is_suspended && is_idle && active == 0
+}
+
+/// A pod spec without scheduling constraints, and without the resources of containers that another
+/// spec has as well.
+fn fixed_part(spec: &Value, other: &Value) -> Value {
+    let mut spec = spec.clone();
+    let Some(fields) = spec.as_object_mut() else { return spec };
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        fields.remove(field);
+    }
+    podspec::drop_node_affinity(fields);
+    for list in ["containers", "initContainers"] {
+        let others = list_at(other, &[list]);
+        let Some(Value::Array(own)) = fields.get_mut(list) else { continue };
+        if own.as_slice().len() != others.len() {
+            continue;
         }
-        if let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) {
-            affinity.remove("nodeAffinity");
+        for (container, other) in own.iter_mut().zip(others) {
+            let is_same = text(container, "name") == text(other, "name");
+            if let Some(container) = container.as_object_mut().filter(|_| is_same) {
+                container.remove("resources");
+            }
         }
     }
-    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("labels");
-        metadata.remove("annotations");
-    }
-    template
+    spec
 }
 
 /// Defaults of a job's spec.

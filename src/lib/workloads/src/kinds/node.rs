@@ -67,8 +67,13 @@ impl KindCode for NodeKind {
         }
         // kube-apiserver looks twice at what is updated.
         let is_update = change.old.is_some() && change.subresource.is_empty();
+        amounts(object, errors);
+        if change.subresource.is_empty() {
+            swap(object, errors);
+        }
         taints(object, errors);
         if is_update {
+            amounts(object, errors);
             taint_rules(object, errors);
             taints(object, errors);
         }
@@ -102,6 +107,30 @@ impl KindCode for NodeKind {
             "kernel" => kernel(object),
             _ => String::new(),
         })
+    }
+}
+
+/// Resources that the node has and offers.
+fn amounts(node: &Document, errors: &mut FieldErrors) {
+    let root = FieldPath::Root;
+    let status = root.field("status");
+    for field in ["capacity", "allocatable"] {
+        let path = status.field(field);
+        let map = node.get(&["status", field]).and_then(Value::as_object);
+        for (name, value) in map.into_iter().flatten() {
+            if errors.is_full() {
+                return;
+            }
+            resources::amount(name, value, path.field(name), errors);
+        }
+    }
+}
+
+fn swap(node: &Document, errors: &mut FieldErrors) {
+    let capacity = node.get(&["status", "nodeInfo", "swap", "capacity"]).and_then(Value::as_i64);
+    if let Some(bytes) = capacity.filter(|bytes| *bytes <= 0) {
+        let (root, place) = (FieldPath::Root, "metadata.nodeSwapStatus.capacity");
+        errors.invalid(root.field(place), bytes, "must be greater than zero");
     }
 }
 

@@ -58,6 +58,15 @@ pub(crate) fn each(spec: &mut Map, list: &str, edit: impl Fn(&mut Map)) {
     }
 }
 
+/// Removes the node affinity, and the affinity if there is no other.
+pub(crate) fn drop_node_affinity(spec: &mut Map) {
+    let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) else { return };
+    affinity.remove("nodeAffinity");
+    if affinity.is_empty() {
+        spec.remove("affinity");
+    }
+}
+
 /// [`default`] for the pod spec at a path.
 pub(crate) fn default_at(object: &mut Document, path: &[&str]) {
     if let Some(spec) = object.get_mut(path) {

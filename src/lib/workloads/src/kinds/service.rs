@@ -169,9 +169,25 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
             let shown = object.get(&["spec", "loadBalancerClass"]);
             errors.invalid(spec.field("loadBalancerClass"), shown, "may not change once set");
         }
+        balancer_class(object, errors);
     }
     if errors.count() == 0 {
         allocated(old, object, errors);
+    }
+}
+
+/// Repeats the rules of the table, as kube-apiserver does for updates.
+fn balancer_class(object: &Document, errors: &mut FieldErrors) {
+    let (root, place) = (FieldPath::Root, "spec.loadBalancerClass");
+    let class = object.get(&["spec", "loadBalancerClass"]).and_then(Value::as_str);
+    match class {
+        Some(class) if is_balanced(object) => {
+            errors.all_invalid(root.field(place), class, name::qualified_name(class));
+        }
+        Some(_) => {
+            errors.forbidden(root.field(place), "may only be used when `type` is 'LoadBalancer'")
+        }
+        None => {}
     }
 }
 

@@ -6,7 +6,8 @@ use crate::hooks::KindCode;
 use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
 use crate::resource_names;
-use crate::rules::same;
+use crate::rules::numbers::NO_AMOUNT;
+use crate::rules::{same, same_given};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::quantity::Quantity;
@@ -85,7 +86,7 @@ impl KindCode for PersistentVolume {
             });
             Value::Object(spec)
         };
-        if !same(Some(&source(old)), Some(&source(object))) {
+        if !same_given(&source(old), &source(object)) {
             let why = "spec.persistentvolumesource is immutable after creation";
             errors.forbidden(spec.field("persistentvolumesource"), why);
         }
@@ -220,7 +221,7 @@ fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
         }
         spec
     };
-    if !same(Some(&fixed(old)), Some(&fixed(object))) {
+    if !same_given(&fixed(old), &fixed(object)) {
         let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
         errors.forbidden(spec, why);
     }
@@ -283,16 +284,21 @@ fn allocated(object: &Document, errors: &mut FieldErrors) {
                 return;
             }
             let whys = ferrokube_apimachinery::name::qualified_name(name);
-            let is_odd =
-                whys.is_empty() && resource_names::is_native(name) && name.as_str() != "storage";
+            let is_name = whys.is_empty();
+            let is_odd = is_name && resource_names::is_native(name) && name.as_str() != "storage";
             errors.all_invalid(path, name, whys);
             if is_odd {
                 errors.not_supported(path, name.as_str(), &["storage"]);
             }
             if of_states && !STATES.contains(&value.as_str().unwrap_or_default()) {
                 errors.not_supported(path, name.as_str(), &STATES);
-            } else if !of_states && !is_odd {
-                resources::amount("storage", value, path.key(name), errors);
+            } else if !of_states && is_name && !is_odd {
+                let amount = Quantity::from_value(value).unwrap_or_default().value();
+                if amount < 0 {
+                    errors.invalid(path.key(name), amount, NO_AMOUNT);
+                } else {
+                    resources::amount("storage", value, path.key(name), errors);
+                }
             }
         }
     }

@@ -33,13 +33,12 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     })
 }
 
-/// A CIDR strictly within another one.
+/// A CIDR strictly within another one, unless that is none.
 fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let outer = it.object.get(it.rule.argument).and_then(Value::as_str).unwrap_or_default();
-    let (Some(inner), Some(outer)) = (checks::parse_cidr(it.text()), checks::parse_cidr(outer))
-    else {
-        return;
-    };
+    let Some(outer) = checks::parse_sloppy_cidr(outer) else { return };
+    errors.all_invalid(it.path, it.text(), checks::cidr(it.text()));
+    let Some(inner) = checks::parse_sloppy_cidr(it.text()) else { return };
     let network = |address: IpAddr, length: u32| match address {
         IpAddr::V4(address) => {
             u128::from(address.to_bits().checked_shr(32 - length).unwrap_or_default())
@@ -56,11 +55,12 @@ fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
 
 /// An address that can belong to another machine.
 fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let Ok(address) = it.text().parse::<IpAddr>() else {
-        if it.rule.argument == "parsed" {
-            errors.invalid(it.path, it.text(), "must be a valid IP address");
-        }
+    let is_checked = it.rule.argument == "parsed";
+    if !is_checked && !checks::ip(it.text()).is_empty() {
         return;
+    }
+    let Some(address) = checks::parse_sloppy_ip(it.text()) else {
+        return errors.invalid(it.path, it.text(), "must be a valid IP address");
     };
     special_ranges(it.text(), address, it.path, errors);
 }
@@ -123,10 +123,10 @@ fn ingress_host(it: &RuledField<'_>, errors: &mut FieldErrors) {
         return;
     }
     let is_name = it.rule.path == ["host"] || it.rule.path == ["hostname"];
-    if is_name && host.parse::<IpAddr>().is_ok() {
+    if is_name && checks::parse_sloppy_ip(host).is_some() {
         errors.invalid(it.path, host, "must be a DNS name, not an IP address");
     }
-    let whys = match host.contains('*') {
+    let whys = match host.contains('*') && it.rule.path != ["hostname"] {
         true => checks::wildcard_subdomain(host),
         false => name::dns1123_subdomain(host),
     };
@@ -138,7 +138,7 @@ fn ingress_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
     const AT_END: [&str; 2] = ["/..", "/."];
     let path = it.text();
     if !path.starts_with('/') {
-        return errors.invalid(it.path, path, "must be an absolute path");
+        errors.invalid(it.path, path, "must be an absolute path");
     }
     for part in WITHIN.iter().filter(|part| path.contains(**part)) {
         errors.invalid(it.path, path, &format!("must not contain '{part}'"));

@@ -2,6 +2,7 @@
 
 use super::field::{CheckFn, RuledField};
 use crate::checks::FieldErrors;
+use crate::conditions::is_set;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 
@@ -78,19 +79,21 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
         // Says only which field is looked into.
         "firstof" | "noneofmany" => |_, _| {},
-        "exactlyone" => |it, errors| {
-            let names: Vec<String> = it.names().map(|name| format!("`{name}`")).collect();
-            match it.names().filter(|name| has(it.object, name)).count() {
-                0 => {
-                    let (last, rest) = names.split_last().expect("a name in the table");
-                    let why = format!("must specify one of: {} or {last}", rest.join(", "));
-                    errors.invalid(it.path, "", &why);
+        "exactlyone" => |it, errors| match it.names().filter(|name| has(it.object, name)).count() {
+            0 => errors.invalid(it.path, "", &one_of_these(it)),
+            1 => {}
+            _ => errors.invalid(it.path, "", MANY),
+        },
+        "envsource" => |it, errors| {
+            let Some(source) = it.value.and_then(Value::as_object) else { return };
+            let is_text = it.object.get("value").is_some_and(is_set);
+            match it.names().filter(|name| has(source, name)).count() {
+                0 => errors.invalid(it.path, "", &one_of_these(it)),
+                _ if is_text => {
+                    errors.invalid(it.path, "", "may not be specified when `value` is not empty");
                 }
                 1 => {}
-                _ => {
-                    let why = "may not have more than one field specified at a time";
-                    errors.invalid(it.path, "", why);
-                }
+                _ => errors.invalid(it.path, "", MANY),
             }
         },
         "handler" => |it, errors| {
@@ -119,6 +122,15 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         },
         _ => return None,
     })
+}
+
+const MANY: &str = "may not have more than one field specified at a time";
+
+/// The message about a choice that was not made.
+fn one_of_these(it: &RuledField<'_>) -> String {
+    let names: Vec<String> = it.names().map(|name| format!("`{name}`")).collect();
+    let (last, rest) = names.split_last().expect("a name in the table");
+    format!("must specify one of: {} or {last}", rest.join(", "))
 }
 
 /// Fields that are validated only if no other of them is given.

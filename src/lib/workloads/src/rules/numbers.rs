@@ -7,6 +7,7 @@ use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(crate) const NO_AMOUNT: &str = "must be a valid resource quantity";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
@@ -66,7 +67,8 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
             }
         },
         "atleast" => |it, errors| {
-            if let Some(number) = it.number().filter(|number| *number < it.other()) {
+            let number = it.number().unwrap_or_default();
+            if number < it.other() {
                 errors.invalid(it.path, number, it.detail(""));
             }
         },
@@ -126,8 +128,9 @@ fn amounts(word: &str) -> Option<CheckFn> {
                 if errors.is_full() {
                     return;
                 }
-                if Quantity::from_value(value).is_ok_and(|amount| amount.is_negative()) {
-                    errors.invalid(it.path.key(name), value, NOT_NEGATIVE);
+                let amount = Quantity::from_value(value).unwrap_or_default().value();
+                if amount < 0 {
+                    errors.invalid(it.path.key(name), amount, NO_AMOUNT);
                 }
             }
         },
@@ -228,8 +231,7 @@ fn storage_capacity(it: &RuledField<'_>, errors: &mut FieldErrors) {
         }
         let amount = Quantity::from_value(value).unwrap_or_default();
         if amount.value() < 0 {
-            let why = "must be a valid resource quantity";
-            errors.invalid(it.path.key(name), amount.value(), why);
+            errors.invalid(it.path.key(name), amount.value(), NO_AMOUNT);
         }
         if amount.is_zero() || amount.is_negative() {
             errors.invalid(it.path.key(name), amount.canonical(), "must be greater than zero");

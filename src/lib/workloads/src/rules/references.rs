@@ -3,6 +3,7 @@
 
 use super::field::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, text};
+use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
@@ -45,6 +46,15 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "localpath" => local_path,
         "iqn" => initiator,
         "hostports" => |it, errors| {
+            const MAX_TENANT_BYTES: usize = 64;
+            let tenant = it.object.get("tenant").and_then(Value::as_str).unwrap_or_default();
+            if it.set().is_some()
+                && tenant.len() > MAX_TENANT_BYTES
+                && let FieldPath::Field(parent, _) = it.path
+            {
+                let why = "must be a UUID and may not exceed a length of 64 characters";
+                return errors.required(parent.field("tenant"), why);
+            }
             for pair in it.text().split(',').filter(|_| it.set().is_some()) {
                 let is_pair = pair.rsplit_once(':').is_some_and(|(host, _)| {
                     !host.contains(':') || (host.starts_with('[') && host.ends_with(']'))
@@ -154,13 +164,15 @@ fn resource_field(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let Some(divisor) = divisor.filter(|divisor| !divisor.is_zero()) else { return };
     let given = divisor.canonical();
     let many = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
-    let (known, why) = match resource.split_once('.').map_or("", |(_, kind)| kind) {
-        "cpu" => (
+    let (known, why) = match resource {
+        "limits.cpu" | "requests.cpu" => (
             &["1m", "1"][..],
             "only divisor's values 1m and 1 are supported with the cpu resource".to_owned(),
         ),
-        "memory" => (&UNITS[..], format!("{many} memory resource")),
-        "ephemeral-storage" => (&UNITS[..], format!("{many} local ephemeral storage resource")),
+        "limits.memory" | "requests.memory" => (&UNITS[..], format!("{many} memory resource")),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => {
+            (&UNITS[..], format!("{many} local ephemeral storage resource"))
+        }
         _ if is_huge => (&UNITS[..], format!("{many} hugepages resource")),
         _ => return,
     };
@@ -177,7 +189,7 @@ fn local_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
 /// An iSCSI name in one of its three formats.
 fn initiator(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let text = it.text();
-    if it.set().is_none() {
+    if it.value.is_none_or(Value::is_null) || (text.is_empty() && it.rule.path == ["iqn"]) {
         return;
     }
     let alphanumeric = |text: &str, length: usize| {

@@ -77,7 +77,14 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "maxlength" => |it, errors| {
             let most = usize::try_from(it.bound()).unwrap_or(usize::MAX);
             if it.text().len() > most {
-                errors.push(|| FieldError::too_long(it.path, most));
+                // The limit that kube-apiserver names may be another one.
+                let shown = it.rule.detail.parse().unwrap_or(most);
+                errors.push(|| FieldError::too_long(it.path, shown));
+            }
+        },
+        "unpadded" => |it, errors| {
+            if it.text().trim() != it.text() {
+                errors.invalid(it.path, it.text(), it.detail(""));
             }
         },
         "atmostlength" => |it, errors| {
@@ -164,8 +171,21 @@ fn special(word: &str) -> Option<CheckFn> {
             }
         },
         "nonempty-keys" => |it, errors| {
-            if it.value.and_then(|map| map.get("")).is_some() {
+            const MOST: usize = 512;
+            const MAX_BYTES: usize = 256 << 10;
+            let Some(map) = it.value.and_then(Value::as_object) else { return };
+            if map.len() > MOST {
+                return errors.push(|| FieldError::too_long(it.path, MOST));
+            }
+            if map.contains_key("") {
                 errors.invalid(it.path, "", "field can not be empty.");
+            }
+            let bytes = |(key, value): (&_, &Value)| {
+                let key: &ferrokube_apimachinery::document::Text = key;
+                key.len() + value.as_str().unwrap_or_default().len()
+            };
+            if map.iter().map(bytes).sum::<usize>() > MAX_BYTES {
+                errors.push(|| FieldError::too_long(it.path, MAX_BYTES));
             }
         },
         "named-if-many" => |it, errors| {

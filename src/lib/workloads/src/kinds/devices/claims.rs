@@ -1,17 +1,14 @@
 //! Validation of the device status that drivers report for an allocated claim.
 
 use crate::cells::str_at;
-use crate::checks::{FieldErrors, given, items, parse_cidr, text};
-use crate::conditions::is_given;
+use crate::checks::{FieldErrors, given, items, parse_cidr};
 use crate::paths::FieldPath;
+use crate::rules::status_conditions;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, FormattedValue, Word};
-use ferrokube_apimachinery::name;
 use std::collections::HashSet;
 
 const MAX_CONDITIONS: usize = 8;
-const MAX_REASON_BYTES: usize = 1 << 10;
-const MAX_MESSAGE_BYTES: usize = 32 << 10;
 
 /// A device, or a share of one: driver, pool, name, share.
 type DeviceId<'a> = [&'a str; 4];
@@ -41,7 +38,11 @@ pub(super) fn check_devices(status: &Value, path: FieldPath<'_>, errors: &mut Fi
         if !got.contains(&id) {
             errors.invalid(path, shown(id), "must be an allocated device in the claim");
         }
-        conditions(items(device, "conditions"), path.field("conditions"), errors);
+        let (conditions, place) = (items(device, "conditions"), path.field("conditions"));
+        if conditions.len() > MAX_CONDITIONS {
+            errors.push(|| FieldError::too_many(place, conditions.len(), MAX_CONDITIONS));
+        }
+        status_conditions::check(conditions, place, errors);
         if let Some(network) = given(device, "networkData") {
             let list = path.field("networkData.ips");
             for (at, address) in items(network, "ips").iter().enumerate() {
@@ -96,57 +97,6 @@ fn uuid_fault(text: &str) -> Option<String> {
         _ => byte.is_ascii_hexdigit(),
     });
     (!fits).then(|| FAULT.to_owned())
-}
-
-/// Validates `metav1.Condition`s.
-fn conditions(list: &[Value], path: FieldPath<'_>, errors: &mut FieldErrors) {
-    const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
-    if list.len() > MAX_CONDITIONS {
-        errors.push(|| FieldError::too_many(path, list.len(), MAX_CONDITIONS));
-    }
-    let mut types = HashSet::new();
-    for (at, condition) in list.iter().enumerate() {
-        if errors.is_full() {
-            return;
-        }
-        let path = path.index(at);
-        let kind = text(condition, "type");
-        if !types.insert(kind) {
-            errors.duplicate(path.field("type"), kind);
-        }
-        errors.all_invalid(path.field("type"), kind, name::qualified_name(kind));
-        let status = text(condition, "status");
-        if !matches!(status, "True" | "False" | "Unknown") {
-            errors.not_supported(path.field("status"), status, &["False", "True", "Unknown"]);
-        }
-        let generation = condition.get("observedGeneration").and_then(Value::as_i64);
-        if let Some(generation) = generation.filter(|number| *number < 0) {
-            let why = "must be greater than or equal to zero";
-            errors.invalid(path.field("observedGeneration"), generation, why);
-        }
-        if !condition.get("lastTransitionTime").is_some_and(is_given) {
-            errors.required(path.field("lastTransitionTime"), "");
-        }
-        let reason = text(condition, "reason");
-        if reason.is_empty() {
-            errors.required(path.field("reason"), "");
-        } else if !is_reason(reason) {
-            errors.invalid(path.field("reason"), reason, REASON);
-        }
-        for (field, most) in [("reason", MAX_REASON_BYTES), ("message", MAX_MESSAGE_BYTES)] {
-            if text(condition, field).len() > most {
-                errors.push(|| FieldError::too_long(path.field(field), most));
-            }
-        }
-    }
-}
-
-fn is_reason(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_,:".contains(&byte);
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(u8::is_ascii_alphabetic)
-        && bytes.last().is_some_and(|last| last.is_ascii_alphanumeric() || *last == b'_')
-        && bytes.iter().all(|byte| is_inner(*byte))
 }
 
 fn interface_address(text: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {

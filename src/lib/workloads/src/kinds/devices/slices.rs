@@ -135,7 +135,7 @@ fn check_nodes(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
 }
 
 /// Validates binding conditions, which need failure conditions and vice versa.
-fn check_conditions(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
+pub(super) fn check_conditions(device: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let (good, bad) = ("bindingConditions", "bindingFailureConditions");
     let below = path.field(bad);
     let known: HashSet<&str> = items(device, good).iter().filter_map(Value::as_str).collect();

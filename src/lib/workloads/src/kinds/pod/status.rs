@@ -2,10 +2,11 @@
 
 mod resources;
 
-use crate::checks::{FieldErrors, given, ip, items, number, text};
+use crate::checks::{FieldErrors, given, ip, items, number, parse_sloppy_ip, text};
 use crate::kinds::podspec::is_sidecar;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::work::CountedKey;
 use std::collections::{HashMap, HashSet};
@@ -177,7 +178,13 @@ fn addresses(list: &[Value], old: &[Value], path: FieldPath<'_>, errors: &mut Fi
             errors.all_invalid(path.index(at), address, ip(address));
         }
     }
-    let parsed: Vec<IpAddr> = list.iter().filter_map(|one| text(one, "ip").parse().ok()).collect();
+    let parse = |one| parse_sloppy_ip(text(one, "ip"));
+    let malformed = list.iter().enumerate().find(|(_, one)| parse(one).is_none());
+    if let Some((at, one)) = malformed.filter(|_| list.len() > 1) {
+        let why = "failed to check for dual stack with error:invalid IP";
+        errors.push(|| FieldError::internal(path, format!("{why}[{at}]: {}", text(one, "ip"))));
+    }
+    let parsed: Vec<IpAddr> = list.iter().filter_map(parse).collect();
     let is_pair = parsed.len() == 2 && parsed[0].is_ipv4() != parsed[1].is_ipv4();
     if list.len() > 1 && !(is_pair && list.len() == 2) {
         let why = "may specify no more than one IP for each IP family";

@@ -126,9 +126,7 @@ fn fixed(spec: &Value, gated: bool, released: bool) -> Value {
     }
     if gated {
         map.remove("nodeSelector");
-        if let Some(affinity) = map.get_mut("affinity").and_then(Value::as_object_mut) {
-            affinity.remove("nodeAffinity");
-        }
+        crate::kinds::podspec::drop_node_affinity(map);
     }
     spec
 }

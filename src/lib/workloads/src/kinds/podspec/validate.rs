@@ -12,6 +12,9 @@ use std::collections::HashSet;
 
 const SIDECARS_ONLY: &str = "may not be set for init containers without restartPolicy=Always";
 const RESTARTS: [&str; 3] = ["Always", "Never", "OnFailure"];
+/// Fields of ephemeral containers whose contents do not matter.
+const UNSEEN: [&str; 5] =
+    ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicyRules"];
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
@@ -181,8 +184,13 @@ fn probes(container: &Value, spec: &Value, path: FieldPath<'_>, errors: &mut Fie
 fn lifecycle(container: &Value, spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
     let grace = spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
     for handler in ["postStart", "preStop"] {
-        let seconds = at(container, &["lifecycle", handler, "sleep"])
-            .filter(|sleep| sleep.is_object())
+        let action = at(container, &["lifecycle", handler]);
+        let is_second = action.is_some_and(|action| {
+            ["exec", "httpGet", "tcpSocket"].iter().any(|other| given(action, other).is_some())
+        });
+        let seconds = action
+            .and_then(|action| given(action, "sleep"))
+            .filter(|sleep| sleep.is_object() && !is_second)
             .map(|sleep| number(sleep, "seconds"));
         let own = path.field(handler);
         if let (Some(seconds), Some(grace)) = (seconds, grace)
@@ -238,14 +246,17 @@ fn ephemeral_container<'a>(
     errors: &mut FieldErrors,
 ) {
     let name = text(container, "name");
-    if !name.is_empty() && !names.insert(name) {
+    if !names.insert(name) {
         errors.duplicate(path.field("name"), name);
     }
     for field in NOT_EPHEMERAL {
+        if UNSEEN.contains(&field) {
+            errors.forget(path.field(field));
+        }
         let is_used = match given(container, field) {
             Some(Value::Array(list)) => !list.as_slice().is_empty(),
-            Some(Value::Object(map)) => !map.is_empty(),
-            _ => false,
+            Some(Value::Object(map)) => field != "resources" || !map.is_empty(),
+            value => value.is_some(),
         };
         if is_used {
             errors.forbidden(path.field(field), "cannot be set for an Ephemeral Container");

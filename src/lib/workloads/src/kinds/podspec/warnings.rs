@@ -47,11 +47,17 @@ pub(crate) fn warn(template: &Value, path: FieldPath<'_>, out: &mut Warnings) {
             out.at(list.index(index).field("name"), "invalid empty name \"\"");
         }
     }
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in visited(spec) {
         let list = own.field(list);
         in_container(container, list.index(index), out);
     }
     ports(spec, own, out);
+}
+
+/// All containers, those of the start first.
+fn visited(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+    let is_first = |(list, _, _): &(&str, usize, &Value)| *list == "initContainers";
+    containers(spec).filter(is_first).chain(containers(spec).filter(move |it| !is_first(it)))
 }
 
 fn annotations(notes: Option<&Map>, spec: &Value, path: FieldPath<'_>, out: &mut Warnings) {
@@ -128,7 +134,7 @@ fn ports(spec: &Value, path: FieldPath<'_>, out: &mut Warnings) {
     let mut all: HashMap<(i64, &str), Vec<Known<'_>>> = HashMap::new();
     let mut names: HashMap<&str, String> = HashMap::new();
     let mut of_names = Vec::new();
-    for (list, index, container) in containers(spec) {
+    for (list, index, container) in visited(spec) {
         let list = path.field(list);
         let own = list.index(index);
         let ports = own.field("ports");
