@@ -3,9 +3,9 @@
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// A conjunction of conditions such as `type=A,B !rollingUpdate spec.paused`: a field has one of
-/// several values (`=`) or none of them (`!=`), is unset (`!`), is set (with `?` also if empty), or has
-/// so many items at most (`<=`). The value `#0` is each number, percentage or text that
-/// counts as 0. Fields may be dotted paths.
+/// several values (`=`) or none of them (`!=`), is unset (`!`), is set (with `?` also if empty), or
+/// has at most the given number of items (`<=`). The value `#0` is each number, percentage or text
+/// that counts as 0. Fields may be dotted paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Vec<FieldCondition>);
 
@@ -52,7 +52,7 @@ impl Conditions {
         Self(text.split(' ').filter(|word| !word.is_empty()).map(condition).collect())
     }
 
-    /// Adds the condition that a list or map has so many items at most.
+    /// Adds the condition that a list or map has at most `most` items.
     pub(crate) fn and_at_most(&mut self, field: &'static str, most: usize) {
         self.0.push(FieldCondition { field: vec![field], test: Test::AtMost(most) });
     }

@@ -87,7 +87,7 @@ impl RuleRow {
         Some((*field, self.argument.parse().ok()?))
     }
 
-    /// Restricts a rule of a field to so many items.
+    /// Restricts a rule to lists within the bound of its field.
     pub(crate) fn restrict(&mut self, bounds: &[(&'static str, usize)]) {
         let is_own = |(field, _): &&(&'static str, usize)| self.path == [*field];
         if self.word != BOUND
@@ -369,7 +369,7 @@ const MAPS: [&str; 10] = [
     "volumeAttributes",
 ];
 
-/// [`same`] for the values of a field.
+/// Whether an update keeps a field's value: of a map each key counts, also with an empty value.
 fn same_field(name: &str, one: Option<&Value>, other: Option<&Value>) -> bool {
     same(one, other) && (!MAPS.contains(&name) || keys(one).eq(keys(other)))
 }
