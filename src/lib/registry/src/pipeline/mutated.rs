@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 /// Metadata of a new object that the server sets after these webhooks.
 const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
+const OF_DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
 
 impl WriteOp<'_> {
     /// Mutating webhooks. Only a create takes another name from them.
@@ -30,6 +31,8 @@ impl WriteOp<'_> {
         let field = |object: &Document, name: &str| object.get(&["metadata", name]).cloned();
         let managed = field(&object, "managedFields");
         let system = OF_SERVER.map(|name| (name, field(&object, name)));
+        // An apply or a PUT may create an object that is being deleted: only webhooks may not.
+        let deletion = OF_DELETION.map(|name| (name, field(&object, name)));
         if draft.old.is_none() {
             OF_SERVER.iter().for_each(|name| drop(object.remove(&["metadata", name])));
         }
@@ -49,8 +52,8 @@ impl WriteOp<'_> {
             // Validation refuses another name.
             return Ok(());
         }
-        system.into_iter().for_each(|(name, value)| restore(object, name, value));
-        meta::drop_deletion(object);
+        let own = system.into_iter().chain(deletion);
+        own.for_each(|(name, value)| restore(object, name, value));
         if self.verb != WriteVerb::Create {
             return meta::check_name(self.target, object);
         }

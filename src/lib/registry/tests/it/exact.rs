@@ -7,6 +7,7 @@ use ferrokube_registry::{
     Body, DeleteOptions, Deleted, FieldValidation, Patch, RequestContext, WriteOptions,
 };
 use ferrokube_resource::Scope;
+use std::sync::atomic::Ordering;
 
 const EVENTS: (&str, &str) = ("", "events");
 const SERVICE_ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
@@ -36,22 +37,31 @@ fn says<T>(result: Result<T, Failure>, message: &str) {
 
 #[tokio::test]
 async fn only_a_post_drops_deletion_fields() {
-    let server = TestRegistry::new();
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5}});
-    let posted = server.post(LEASES, lease("a")).await.unwrap();
-    assert_eq!(
-        (posted.meta("deletionTimestamp"), posted.get(&["metadata", "deletionGracePeriodSeconds"])),
-        ("", None)
-    );
-    for made in
-        [server.put(LEASES, "b", lease("b")).await, apply(&server, LEASES, "c", lease("c")).await]
-    {
-        let made = made.unwrap();
-        assert_eq!(
-            (made.meta("deletionTimestamp"), made.get(&["metadata", "deletionGracePeriodSeconds"])),
-            ("2024-01-02T03:04:05Z", Some(&json!(5)))
-        );
+    for under_webhooks in [false, true] {
+        let server = TestRegistry::new();
+        server.admission.remote.store(under_webhooks, Ordering::SeqCst);
+        let deletion = |made: Result<Document, Failure>| {
+            let made = made.unwrap();
+            let seconds = made.get(&["metadata", "deletionGracePeriodSeconds"]).cloned();
+            (made.meta("deletionTimestamp").to_owned(), seconds)
+        };
+        assert_eq!(deletion(server.post(LEASES, lease("a")).await), (String::new(), None));
+        let kept = ("2024-01-02T03:04:05Z".to_owned(), Some(json!(5)));
+        assert_eq!(deletion(server.put(LEASES, "b", lease("b")).await), kept);
+        assert_eq!(deletion(apply(&server, LEASES, "c", lease("c")).await), kept);
     }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_may_be_forced() {
+    let server = TestRegistry::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let options = WriteOptions { force: true, ..WriteOptions::default() };
+    let unreadable = || Patch::Unreadable(Failure::bad_request("no object"));
+    says(server.patch_with(CONFIGMAPS, "a", unreadable(), &options).await, "no object");
+    let missing = server.patch_with(CONFIGMAPS, "b", unreadable(), &options).await;
+    says(missing, "configmaps \"b\" not found");
 }
 
 #[tokio::test]
