@@ -187,11 +187,19 @@ impl MountingVolume<'_> {
         self.pod.fs_group().filter(|_| self.driver.abilities.mounts_for_group)
     }
 
-    /// Writes the pod's record.
+    /// Writes the pod's record. One whose driver was called never waits again: it must be asked to
+    /// undo what it did.
     async fn keep(&mut self, phase: RecordPhase) -> Result<(), String> {
-        self.record.phase = phase;
         let spec_name = &self.volume.spec_name;
         let directory = records::published(&self.node.paths.root, &self.pod.uid, spec_name);
+        let read = directory.clone();
+        let known = in_background(move || VolumeRecord::read(&read)).await;
+        let known = known.map_err(|error| error.to_string())?.map(|record| record.phase);
+        let was_called = known.is_some_and(|known| known != RecordPhase::Waiting);
+        self.record.phase = match phase {
+            RecordPhase::Waiting if was_called => RecordPhase::Called,
+            phase => phase,
+        };
         write(self.record.clone(), directory).await
     }
 

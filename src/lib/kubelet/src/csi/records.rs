@@ -68,12 +68,16 @@ impl VolumeRecord {
 
     /// Writes it durably, as a whole, and makes the directory.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        if text.len() as u64 > MAX_RECORD {
+            return Err(io::Error::other("the record of the volume would be too long"));
+        }
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
         let temporary = directory.join(format!(".{RECORD}"));
         let mut options = OpenOptions::new();
         let mut file =
             options.create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(temporary, directory.join(RECORD))
     }
@@ -146,12 +150,28 @@ pub(super) fn volumes_of_pod(root: &Path, uid: &str) -> io::Result<Vec<PathBuf>>
     directories(&pod_directory(root, uid).join(PUBLISHED))
 }
 
-/// UIDs of the pods that have CSI volumes.
+/// Whether this kubelet wrote the record of a volume's directory. Another one's has no phase, and
+/// its pods may be running, unknown to this one.
+fn is_own(directory: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct RecordMark {
+        phase: Option<RecordPhase>,
+    }
+    let text = File::open(directory.join(RECORD)).and_then(|file| {
+        let mut text = Vec::new();
+        file.take(MAX_RECORD).read_to_end(&mut text).map(|_| text)
+    });
+    let mark = text.ok().and_then(|text| serde_json::from_slice::<RecordMark>(&text).ok());
+    mark.is_some_and(|mark| mark.phase.is_some())
+}
+
+/// UIDs of the pods that have CSI volumes of this kubelet.
 pub(crate) fn pods_with_volumes(root: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for pod in directories(&root.join("pods"))? {
         let name = pod.file_name().and_then(|name| name.to_str());
-        if let Some(uid) = name.filter(|_| pod.join(PUBLISHED).is_dir()) {
+        let volumes = directories(&pod.join(PUBLISHED))?;
+        if let Some(uid) = name.filter(|_| volumes.iter().any(|volume| is_own(volume))) {
             found.push(uid.to_owned());
         }
     }
@@ -218,6 +238,9 @@ mod tests {
         let read = VolumeRecord::read(&directory).unwrap().unwrap();
         assert_eq!((&*read.volume_handle, read.phase), ("i", RecordPhase::Called));
         assert!(read.is_attached());
+        assert!(pods_with_volumes(root.path()).unwrap().is_empty(), "another kubelet runs it");
+        let long = VolumeRecord { volume_handle: "h".repeat(1 << 16), ..read };
+        assert!(long.write(&directory).is_err(), "it could not be read back");
         // Not written whole, or by another.
         fs::write(directory.join(RECORD), "{").unwrap();
         assert!(is_used(root.path(), "d", "i").is_err());
