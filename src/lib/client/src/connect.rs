@@ -179,10 +179,13 @@ impl Connection {
         S::Future: Send + 'static,
         B: http_body::Body<Data = bytes::Bytes, Error = io::Error> + Send + 'static,
     {
+        let mut base = Self::from_parts(server, ca_pem, "", "").await?;
+        // From the environment; requests do not leave the process.
+        base.config.proxy_url = None;
         Ok(Self {
             with_certificate: RequestTransport::in_process(with_certificate),
             without_certificate: RequestTransport::in_process(without_certificate),
-            ..Self::from_parts(server, ca_pem, "", "").await?
+            ..base
         })
     }
 
