@@ -163,24 +163,26 @@ impl<T: std::hash::Hash> std::hash::Hash for CountedKey<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     thread_local! {
-        static GAVE_WAY: AtomicBool = const { AtomicBool::new(false) };
+        static GIVEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    /// How often a closure gives way on this thread.
+    pub(crate) fn times_given_way(run: impl FnOnce()) -> usize {
+        set_breather(|| GIVEN.set(GIVEN.get() + 1));
+        let before = GIVEN.get();
+        run();
+        GIVEN.get() - before
     }
 
     #[test]
     fn fault_34_a_shared_value_is_made_without_giving_way() {
-        set_breather(|| GAVE_WAY.with(|gave_way| gave_way.store(true, Ordering::Relaxed)));
-        let gave_way = || GAVE_WAY.with(|gave_way| gave_way.swap(false, Ordering::Relaxed));
-        breathe_now();
-        assert!(gave_way());
+        assert_eq!(times_given_way(breathe_now), 1);
         let once = SharedOnce::new();
-        once.get_or_init(breathe_now);
-        assert!(!gave_way());
-        breathe_now();
-        assert!(gave_way());
+        assert_eq!(times_given_way(|| *once.get_or_init(breathe_now)), 0);
+        assert_eq!(times_given_way(breathe_now), 1);
     }
 }
