@@ -1,4 +1,5 @@
-//! Commands in a container by websocket, whose frames and pings the server translates for a kubelet.
+//! Commands in a container by websocket, whose frames and pings the server translates for a
+//! kubelet.
 
 use super::{AttackTally, at_once};
 use crate::testbed::{TENANTS, Testbed};

@@ -73,13 +73,13 @@ fn lists<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let own = PodServer::start(space).await?;
         own.create(plan.objects, WRITERS, VARIABLES).await?;
-        let mut pods = repeat(&own.space, LoadRequest::get(&own.pods())).await?;
+        let mut pods = repeat(&own.space, LoadRequest::get(own.pods())).await?;
         let path = own.space.objects();
         let write = move |number| {
             LoadRequest::write("POST", path.clone(), JSON, config_map(&format!("m{number}")))
         };
         own.space.load(plan.objects, WRITERS, write).await?;
-        let maps = repeat(&own.space, LoadRequest::get(&own.space.objects())).await?;
+        let maps = repeat(&own.space, LoadRequest::get(own.space.objects())).await?;
         pods.figures.extend([("ns/byte", per_byte(&pods)), ("map-ns/byte", per_byte(&maps))]);
         own.server.stop().await?;
         Ok(pods)

@@ -2,7 +2,8 @@
 //! containerd.
 //!
 //! For figures of a release build over a longer time:
-//! `FERROKUBE_BINARY=target/release/ferrokube FERROKUBE_IDLE_SECONDS=60 cargo test --test it containerd::idle -- --nocapture`
+//! `FERROKUBE_BINARY=target/release/ferrokube FERROKUBE_IDLE_SECONDS=60 cargo test --test it
+//! containerd::idle -- --nocapture`
 
 use super::node::{KubeletProgram, NODE, NodeUnderTest, PODS};
 use super::pods::WAIT;

@@ -33,7 +33,7 @@ enum BatchContent {
 }
 
 impl InformerBatch<'_> {
-    /// Parses the changes: at least one notice, unless [`Informer::within`] left none.
+    /// Parses the changes: at least one notice.
     pub fn read(self) -> Vec<Notice> {
         let view = |entry: &Entry| Arc::new(view(entry, self.served));
         match self.what {

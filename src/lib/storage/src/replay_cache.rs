@@ -141,8 +141,8 @@ impl ReplayCache {
         (self.0.reads.load(Ordering::Relaxed), self.0.kept.lock().bytes)
     }
 
-    /// The next events of a resource and topic in `after < revision <= until`. Cancel safe: a decode
-    /// that was started ends up in the cache.
+    /// The next events of a resource and topic in `after < revision <= until`. Cancel safe: a
+    /// decode that was started ends up in the cache.
     ///
     /// # Errors
     /// [`WatchError::Compacted`] if the events are gone.

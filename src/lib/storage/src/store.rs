@@ -370,7 +370,7 @@ impl Store {
     }
 
     /// [`Self::watch`] of the events of one topic. Others cost it nothing: it is neither woken for
-    /// them, nor compacted with them.
+    /// them nor, once it has read everything, compacted with them.
     ///
     /// # Errors
     /// [`WatchError::Compacted`].

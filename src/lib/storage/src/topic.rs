@@ -262,7 +262,8 @@ impl TopicIndex {
 }
 
 impl Subscribers {
-    /// Only a batch's first event needs to be marked: nothing is read before the batch is published.
+    /// Only a batch's first event needs to be marked: nothing is read before the batch is
+    /// published.
     fn mark(&mut self, revision: Revision, batch: u64, woken: &mut Vec<Arc<Subscription>>) {
         if std::mem::replace(&mut self.marked_in, batch) != batch {
             woken.extend(self.list.iter().filter(|one| one.mark(revision)).cloned());

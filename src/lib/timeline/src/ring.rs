@@ -243,8 +243,8 @@ fn summary(
 }
 
 impl RingState {
-    /// Copies families last used at these times, the first ones with `most` events or slightly more.
-    /// Returns from when on the others were used.
+    /// Copies families last used at these times, the first ones with `most` events or slightly
+    /// more. Returns from when on the others were used.
     fn copy(
         &self,
         times: RangeInclusive<u64>,

@@ -38,8 +38,8 @@ use tokio::sync::{Semaphore, watch};
 
 /// Max connections, of which one address gets half.
 const CONNECTIONS: usize = 2000;
-/// Max concurrent streams: as many as an API server opens (`MAX_CONNECTIONS` of crate connect), which
-/// shares them among its users. With fewer here, one of them could take all.
+/// Max concurrent streams: as many as an API server opens (`MAX_CONNECTIONS` of crate connect),
+/// which shares them among its users. With fewer here, one of them could take all.
 const STREAMS: usize = 512;
 /// Poll interval of certificate files.
 const RELOAD: Duration = Duration::from_secs(20);
