@@ -130,7 +130,7 @@ fn volumes() {
         errors(json!({ "iscsi": iscsi }))
     };
     let initiator = format!("Invalid {}", at("iscsi.initiatorname"));
-    assert_eq!(iscsi(""), [initiator.clone()]);
+    assert_eq!(iscsi(""), std::slice::from_ref(&initiator));
     assert_eq!(iscsi("a"), [initiator]);
     let token = |seconds: i64| {
         let token = json!({"path": "t", "expirationSeconds": seconds});
