@@ -192,14 +192,9 @@ impl MountingVolume<'_> {
     async fn keep(&mut self, phase: RecordPhase) -> Result<(), String> {
         let spec_name = &self.volume.spec_name;
         let directory = records::published(&self.node.paths.root, &self.pod.uid, spec_name);
-        let read = directory.clone();
-        let known = in_background(move || VolumeRecord::read(&read)).await;
-        let known = known.map_err(|error| error.to_string())?.map(|record| record.phase);
-        let was_called = known.is_some_and(|known| known != RecordPhase::Waiting);
-        self.record.phase = match phase {
-            RecordPhase::Waiting if was_called => RecordPhase::Called,
-            phase => phase,
-        };
+        let was_called = phase == RecordPhase::Waiting
+            && phase_in(&directory).await?.is_some_and(|known| known != RecordPhase::Waiting);
+        self.record.phase = if was_called { RecordPhase::Called } else { phase };
         write(self.record.clone(), directory).await
     }
 
@@ -207,14 +202,18 @@ impl MountingVolume<'_> {
     async fn keep_staged(&mut self, phase: RecordPhase) -> Result<(), String> {
         let CsiVolume { driver, handle, .. } = self.volume;
         let directory = records::staged(&self.node.paths.root, driver, handle);
-        let read = directory.clone();
-        let known = in_background(move || VolumeRecord::read(&read)).await;
-        let known = known.map_err(|error| error.to_string())?.map(|record| record.phase);
-        if known == Some(RecordPhase::Called) {
+        if phase_in(&directory).await? == Some(RecordPhase::Called) {
             return Ok(());
         }
         write(VolumeRecord { phase, ..self.record.clone() }, directory).await
     }
+}
+
+/// How far the volume of a record's directory is.
+async fn phase_in(directory: &Path) -> Result<Option<RecordPhase>, String> {
+    let read = directory.to_owned();
+    let known = in_background(move || VolumeRecord::read(&read)).await;
+    Ok(known.map_err(|error| error.to_string())?.map(|record| record.phase))
 }
 
 async fn write(record: VolumeRecord, directory: PathBuf) -> Result<(), String> {

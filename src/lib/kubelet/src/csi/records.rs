@@ -2,6 +2,7 @@
 //! kubelet finds what the other has mounted.
 
 use crate::directories::{plain, pod_directory};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -57,13 +58,7 @@ impl VolumeRecord {
 
     /// Reads the record of a volume's directory; `None` if there is none.
     pub(super) fn read(directory: &Path) -> io::Result<Option<Self>> {
-        let file = match File::open(directory.join(RECORD)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let mut text = Vec::new();
-        file.take(MAX_RECORD).read_to_end(&mut text)?;
-        Ok(Some(serde_json::from_slice(&text)?))
+        read_record(directory)
     }
 
     /// Writes it durably, as a whole, and makes the directory.
@@ -150,6 +145,17 @@ pub(super) fn volumes_of_pod(root: &Path, uid: &str) -> io::Result<Vec<PathBuf>>
     directories(&pod_directory(root, uid).join(PUBLISHED))
 }
 
+/// Reads a record, or a part of it; `None` if there is none.
+fn read_record<T: DeserializeOwned>(directory: &Path) -> io::Result<Option<T>> {
+    let file = match File::open(directory.join(RECORD)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX_RECORD).read_to_end(&mut text)?;
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
 /// Whether this kubelet wrote the record of a volume's directory. Another one's has no phase, and
 /// its pods may be running, unknown to this one.
 fn is_own(directory: &Path) -> bool {
@@ -157,11 +163,7 @@ fn is_own(directory: &Path) -> bool {
     struct RecordMark {
         phase: Option<RecordPhase>,
     }
-    let text = File::open(directory.join(RECORD)).and_then(|file| {
-        let mut text = Vec::new();
-        file.take(MAX_RECORD).read_to_end(&mut text).map(|_| text)
-    });
-    let mark = text.ok().and_then(|text| serde_json::from_slice::<RecordMark>(&text).ok());
+    let mark = read_record::<RecordMark>(directory).ok().flatten();
     mark.is_some_and(|mark| mark.phase.is_some())
 }
 
