@@ -39,7 +39,7 @@ const PURGE_DELAY_MS: std::ffi::c_long = 25;
 /// Must be called before the first thread starts.
 pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
-    work::set_collector(|| allocator::mi_collect(true));
+    work::set_memory_trimmer(|| allocator::mi_collect(true));
 }
 
 /// Idle time after which a blocking thread exits. Until then its allocator cache keeps memory that

@@ -98,18 +98,18 @@ pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
 
 /// Callback that returns this thread's free memory to the system. Set once, by the owner of the
 /// allocator.
-static COLLECTOR: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+static MEMORY_TRIMMER: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-/// Has [`collect`] call this.
-pub fn set_collector(collector: fn()) {
-    let _ = COLLECTOR.set(collector);
+/// Has [`trim_memory`] call this.
+pub fn set_memory_trimmer(trimmer: fn()) {
+    let _ = MEMORY_TRIMMER.set(trimmer);
 }
 
 /// Returns this thread's free memory to the system, which no other thread can use until then. Takes
 /// about a millisecond: only after computations that took much longer.
-pub fn collect() {
-    if let Some(collector) = COLLECTOR.get() {
-        collector();
+pub fn trim_memory() {
+    if let Some(trimmer) = MEMORY_TRIMMER.get() {
+        trimmer();
     }
 }
 

@@ -23,7 +23,7 @@ const ASSUMED_MICROS: u64 = 200;
 const SPARE_MICROS: u64 = 10_000;
 /// After a computation that took longer, its thread's free memory is returned: the next one may run
 /// on another thread.
-const COLLECT_MICROS: u64 = 20_000;
+const TRIM_MICROS: u64 = 20_000;
 /// A computation that took longer is remembered,
 const LONG_MICROS: u64 = 4_000;
 /// for this time after it ended.
@@ -426,8 +426,8 @@ impl Drop for Slot {
         if !self.is_passed_on {
             let took = self.took();
             self.slots.release(self.caller, took);
-            if took.whole() >= COLLECT_MICROS {
-                work::collect();
+            if took.whole() >= TRIM_MICROS {
+                work::trim_memory();
             }
         }
     }
@@ -452,21 +452,21 @@ mod tests {
     fn free_memory_is_returned_after_a_very_long_computation() {
         use std::sync::atomic::{AtomicU32, Ordering};
         thread_local! {
-            static COLLECTED: AtomicU32 = const { AtomicU32::new(0) };
+            static TRIMMED: AtomicU32 = const { AtomicU32::new(0) };
         }
-        work::set_collector(|| {
-            COLLECTED.with(|count| count.fetch_add(1, Ordering::Relaxed));
+        work::set_memory_trimmer(|| {
+            TRIMMED.with(|count| count.fetch_add(1, Ordering::Relaxed));
         });
-        let collected = || COLLECTED.with(|count| count.load(Ordering::Relaxed));
+        let trimmed = || TRIMMED.with(|count| count.load(Ordering::Relaxed));
         let slots = Slots::new(1, 0);
         drop(take(&mut slots.wait(1)).expect("it is free"));
-        assert_eq!(collected(), 0);
+        assert_eq!(trimmed(), 0);
         let slot = take(&mut slots.wait(1)).expect("it is free");
-        while slot.took().whole() < COLLECT_MICROS {
+        while slot.took().whole() < TRIM_MICROS {
             std::hint::spin_loop();
         }
         drop(slot);
-        assert_eq!(collected(), 1);
+        assert_eq!(trimmed(), 1);
     }
 
     #[test]
