@@ -12,6 +12,7 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tower::retry::RetryLayer;
 use tower::timeout::TimeoutLayer;
@@ -182,9 +183,18 @@ impl Connection {
         let mut base = Self::from_parts(server, ca_pem, "", "").await?;
         // From the environment; requests do not leave the process.
         base.config.proxy_url = None;
+        let transport = |server: S| {
+            RequestTransport::InProcess(Arc::new(move |request| {
+                let response = server.call(request);
+                Box::pin(async move {
+                    let response = response.await?;
+                    Ok(response.map(|body| ResponseBody::InProcess(Box::pin(body))))
+                })
+            }))
+        };
         Ok(Self {
-            with_certificate: RequestTransport::in_process(with_certificate),
-            without_certificate: RequestTransport::in_process(without_certificate),
+            with_certificate: transport(with_certificate),
+            without_certificate: transport(without_certificate),
             ..base
         })
     }

@@ -22,26 +22,6 @@ pub(crate) enum RequestTransport {
     InProcess(Arc<dyn Fn(Request<Body>) -> PendingResponse + Send + Sync>),
 }
 
-impl RequestTransport {
-    pub(crate) fn in_process<S, B>(server: S) -> Self
-    where
-        S: hyper::service::Service<Request<Body>, Response = Response<B>, Error = io::Error>
-            + Send
-            + Sync
-            + 'static,
-        S::Future: Send + 'static,
-        B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
-    {
-        Self::InProcess(Arc::new(move |request| {
-            let response = server.call(request);
-            Box::pin(async move {
-                let response = response.await?;
-                Ok(response.map(|body| ResponseBody::InProcess(Box::pin(body))))
-            })
-        }))
-    }
-}
-
 impl Service<Request<Body>> for RequestTransport {
     type Response = Response<ResponseBody>;
     type Error = BoxError;
