@@ -4,8 +4,7 @@ use ferrokube_trace::{TraceContext, inject};
 use http::{HeaderMap, Request};
 use kube::Client;
 use kube::client::Body;
-use std::task::{Context, Poll};
-use tower::Service;
+use tower::service_fn;
 
 /// A client whose requests carry the ids of one reconcile.
 ///
@@ -14,28 +13,11 @@ use tower::Service;
 pub fn traced(client: &Client, context: &TraceContext) -> Client {
     let mut headers = HeaderMap::new();
     inject(context, &mut headers);
-    Client::new(TraceInjector { client: client.clone(), headers }, client.default_namespace())
-}
-
-/// Adds the headers, then sends with the shared client.
-struct TraceInjector {
-    client: Client,
-    headers: HeaderMap,
-}
-
-impl Service<Request<Body>> for TraceInjector {
-    type Response = http::Response<Body>;
-    type Error = kube::Error;
-    type Future =
-        std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.headers_mut().extend(self.headers.clone());
-        let client = self.client.clone();
-        Box::pin(async move { client.send(request).await })
-    }
+    let (sender, namespace) = (client.clone(), client.default_namespace());
+    let send = move |mut request: Request<Body>| {
+        request.headers_mut().extend(headers.clone());
+        let client = sender.clone();
+        async move { client.send(request).await }
+    };
+    Client::new(service_fn(send), namespace)
 }

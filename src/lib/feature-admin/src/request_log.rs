@@ -8,9 +8,8 @@ use kube::Client;
 use kube::client::Body;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
-use tower::Service;
+use tower::service_fn;
 
 /// Receives a line for each request.
 pub type RequestNote = Arc<dyn Fn(&str) + Send + Sync>;
@@ -18,32 +17,13 @@ pub type RequestNote = Arc<dyn Fn(&str) + Send + Sync>;
 /// `client` with the ids of a new trace, which is its own family.
 pub(crate) fn logged(client: &Client, note: Option<RequestNote>) -> Client {
     let root = TraceContext::root();
-    let context = root.with_initial(Some(root.trace_id));
-    let namespace = client.default_namespace().to_owned();
-    Client::new(RequestLog { client: client.clone(), context, note }, namespace)
-}
-
-struct RequestLog {
-    client: Client,
-    context: TraceContext,
-    note: Option<RequestNote>,
-}
-
-impl Service<Request<Body>> for RequestLog {
-    type Response = http::Response<Body>;
-    type Error = kube::Error;
-    type Future =
-        std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let context = self.context.child();
-        let (client, note) = (traced(&self.client, &context), self.note.clone());
+    let root = root.with_initial(Some(root.trace_id));
+    let (shared, namespace) = (client.clone(), client.default_namespace());
+    let send = move |request: Request<Body>| {
+        let context = root.child();
+        let (client, note) = (traced(&shared, &context), note.clone());
         let mut line = format!("{} {}", request.method(), request.uri());
-        Box::pin(async move {
+        async move {
             let begun = Instant::now();
             let response = client.send(request).await;
             if let Some(note) = note {
@@ -61,6 +41,7 @@ impl Service<Request<Body>> for RequestLog {
                 note(&line);
             }
             response
-        })
-    }
+        }
+    };
+    Client::new(service_fn(send), namespace)
 }
