@@ -46,6 +46,10 @@ pub struct PrrAnswer {
     pub text: &'static str,
 }
 
+pub(crate) const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
+    PrrAnswer { id, text }
+}
+
 /// Where components take the value of a feature from, where the Feature API is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureSetting {

@@ -1,6 +1,6 @@
 //! The Feature API (KEP-3920): its gate, and its answers to the production readiness questionnaire.
 
-use crate::descriptor::{Descriptor, FeatureSetting, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -16,10 +16,6 @@ pub static FEATURE_API: Gate = Gate {
     }],
     dependencies: &[],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
     gate: &FEATURE_API,

@@ -1,6 +1,6 @@
 //! Bounded image pulls (KEP-3673): the gate of the kubelet's limit of parallel pulls.
 
-use crate::descriptor::{Descriptor, FeatureSetting, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -16,10 +16,6 @@ pub static MAX_PARALLEL_IMAGE_PULLS: Gate = Gate {
     }],
     dependencies: &[],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static MAX_PARALLEL_IMAGE_PULLS_DESCRIPTOR: Descriptor = Descriptor {
     gate: &MAX_PARALLEL_IMAGE_PULLS,

@@ -1,6 +1,6 @@
 //! Coordinated leader election (KEP-4355): its gate, and its stored fields.
 
-use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -18,10 +18,6 @@ pub static COORDINATED_LEADER_ELECTION: Gate = Gate {
 };
 
 const GROUP: &str = "coordination.k8s.io";
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static COORDINATED_LEADER_ELECTION_DESCRIPTOR: Descriptor = Descriptor {
     gate: &COORDINATED_LEADER_ELECTION,

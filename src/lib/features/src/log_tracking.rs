@@ -1,6 +1,6 @@
 //! Log tracking (KEP-1668): its gates, and its answers to the production readiness questionnaire.
 
-use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -29,10 +29,6 @@ pub static LOG_TRACKING_INTEROP: Gate = Gate {
     }],
     dependencies: &[&LOG_TRACKING],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
     gate: &LOG_TRACKING,

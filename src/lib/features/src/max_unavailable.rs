@@ -1,6 +1,6 @@
 //! Maximum unavailable pods of StatefulSets (KEP-961): its gate, and the field that it stores.
 
-use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -25,10 +25,6 @@ pub static MAX_UNAVAILABLE_STATEFUL_SET: Gate = Gate {
     ],
     dependencies: &[],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static MAX_UNAVAILABLE_STATEFUL_SET_DESCRIPTOR: Descriptor = Descriptor {
     gate: &MAX_UNAVAILABLE_STATEFUL_SET,

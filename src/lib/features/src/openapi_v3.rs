@@ -1,6 +1,6 @@
 //! OpenAPI v3 (KEP-2896): a feature without stored state, which may be dynamic.
 
-use crate::descriptor::{Descriptor, FeatureSetting, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -16,10 +16,6 @@ pub static OPENAPI_V3: Gate = Gate {
     }],
     dependencies: &[],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static OPENAPI_V3_DESCRIPTOR: Descriptor = Descriptor {
     gate: &OPENAPI_V3,

@@ -1,6 +1,6 @@
 //! Conversion webhooks of custom resources (KEP-598): a feature whose uses only users can remove.
 
-use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
+use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, answer};
 use crate::gate::{Gate, GateSpec, Stage};
 use crate::version::KubernetesVersion;
 
@@ -16,10 +16,6 @@ pub static WEBHOOK_CONVERSION: Gate = Gate {
     }],
     dependencies: &[],
 };
-
-const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
-    PrrAnswer { id, text }
-}
 
 pub(crate) static WEBHOOK_CONVERSION_DESCRIPTOR: Descriptor = Descriptor {
     gate: &WEBHOOK_CONVERSION,
