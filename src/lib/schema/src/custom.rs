@@ -188,6 +188,25 @@ impl Loader {
         fits
     }
 
+    /// Enters a node and refuses unsupported keywords; `None` if the node itself is refused.
+    fn keywords<'a>(
+        &mut self,
+        schema: &'a Value,
+        path: &'a str,
+        depth: usize,
+    ) -> Option<Keywords<'a>> {
+        let Value::Object(map) = schema else {
+            self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
+            return None;
+        };
+        if !self.enter(path, depth) {
+            return None;
+        }
+        let keywords = Keywords { map, path };
+        self.forbidden(&keywords);
+        Some(keywords)
+    }
+
     /// Whether the schema was refused for its size, and the rest is skipped.
     fn is_full(&self) -> bool {
         self.nodes > MAX_NODES || self.path_bytes > MAX_PATH_BYTES
@@ -195,15 +214,9 @@ impl Loader {
 
     /// Loads a node of the structural part.
     fn node(&mut self, schema: &Value, path: &str, at: &NodeContext) -> Schema {
-        let Value::Object(map) = schema else {
-            self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
+        let Some(keywords) = self.keywords(schema, path, at.depth) else {
             return Schema::default();
         };
-        if !self.enter(path, at.depth) {
-            return Schema::default();
-        }
-        let keywords = Keywords { map, path };
-        self.forbidden(&keywords);
         let mut out = Schema {
             format: keywords.text("format").map(Arc::from),
             nullable: keywords.flag("nullable"),

@@ -96,15 +96,9 @@ impl Loader {
         at: NodeContext,
         may_name_types: bool,
     ) -> Schema {
-        let Value::Object(map) = schema else {
-            self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
+        let Some(keywords) = self.keywords(schema, path, at.depth) else {
             return Schema::default();
         };
-        if !self.enter(path, at.depth) {
-            return Schema::default();
-        }
-        let keywords = Keywords { map, path };
-        self.forbidden(&keywords);
         self.known_type(&keywords, keywords.text("type").unwrap_or_default());
         self.check_metadata_keywords(&keywords, &at);
         let misplaced =
