@@ -27,6 +27,30 @@ pub fn check(
     check.managed_fields();
 }
 
+/// As kube-apiserver decodes maps of strings: a null in labels or annotations is an empty string.
+pub fn replace_nulls(metadata: &mut Map) {
+    for field in ["labels", "annotations"] {
+        if let Some(Value::Object(map)) = metadata.get_mut(field) {
+            map.values_mut()
+                .filter(|value| value.is_null())
+                .for_each(|value| *value = Value::from(""));
+        }
+    }
+}
+
+/// Whether kube-apiserver's encoder omits a field of metadata: null, an empty string, map or list,
+/// generation 0.
+pub fn is_omitted(field: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Number(number) => field == "generation" && number.as_i64() == Some(0),
+        Value::Bool(_) => false,
+    }
+}
+
 struct Check<'a> {
     metadata: &'a Map,
     path: &'a str,

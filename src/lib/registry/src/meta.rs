@@ -12,6 +12,7 @@ pub(crate) use rules::{check_change, check_object, check_prefix, warnings};
 
 use crate::context::Target;
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::metadata::{is_omitted, replace_nulls};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::Scope;
@@ -30,23 +31,11 @@ pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
 /// generation 0, selfLink. Empty managedFields are kept: they request a reset.
 pub(crate) fn normalize(object: &mut Document) {
     let metadata = metadata_mut(object);
-    for field in ["labels", "annotations"] {
-        // kube-apiserver decodes a null in a map of strings as empty.
-        if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            map.values_mut()
-                .filter(|value| value.is_null())
-                .for_each(|value| *value = Value::from(""));
-        }
-    }
-    metadata.retain(|field, value| match value {
-        Value::Null => false,
-        _ if field == "selfLink" => false,
-        _ if field == "managedFields" => true,
-        Value::String(text) => !text.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
-        Value::Bool(_) => true,
+    replace_nulls(metadata);
+    metadata.retain(|field, value| match field.as_str() {
+        "selfLink" => false,
+        "managedFields" => !value.is_null(),
+        field => !is_omitted(field, value),
     });
 }
 

@@ -3,6 +3,7 @@
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::metadata::{is_omitted, replace_nulls};
 use ferrokube_apimachinery::{time, work};
 use std::sync::LazyLock;
 
@@ -156,21 +157,8 @@ fn normalize_metadata(metadata: &mut Value) {
             *text = time::rfc3339_seconds(read).into();
         }
     }
-    for field in ["labels", "annotations"] {
-        if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            map.values_mut()
-                .filter(|value| value.is_null())
-                .for_each(|value| *value = Value::from(""));
-        }
-    }
-    metadata.retain(|field, value| match value {
-        Value::Null => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
-        Value::Bool(_) => true,
-    });
+    replace_nulls(metadata);
+    metadata.retain(|field, value| !is_omitted(field, value));
 }
 
 /// Whether null is invalid for a custom object's field and no default replaces it.
