@@ -58,12 +58,7 @@ fn body() -> KindBody {
     KindBody {
         categories: &["all"],
         subresources: &[
-            NativeSubresource {
-                name: "status",
-                kind: None,
-                verbs: Verbs::GET_PATCH_UPDATE,
-                reset: &["spec"],
-            },
+            NativeSubresource::STATUS,
             // Computed by `crate::play`.
             NativeSubresource {
                 name: "play",

@@ -79,6 +79,14 @@ pub struct NativeSubresource {
     pub reset: &'static [&'static str],
 }
 
+impl NativeSubresource {
+    /// The status, whose writes do not change the spec.
+    pub const STATUS: Self =
+        Self { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] };
+    /// [`Self::STATUS`] of kinds where its writes do not change metadata, either.
+    pub const STATUS_ALONE: Self = Self { reset: &["spec", "metadata"], ..Self::STATUS };
+}
+
 /// A printer column of a native kind.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeColumn {

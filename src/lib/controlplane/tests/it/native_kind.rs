@@ -26,12 +26,7 @@ const ROW: NativeKind = NativeKind {
 /// As in a file of `resources/src/kinds/`.
 fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
-        }],
+        subresources: &[NativeSubresource::STATUS],
         reset: &["status"],
         columns: const {
             &[

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,12 +16,7 @@ const SERVICE: [&str; 2] = ["spec", "service"];
 pub(crate) fn body() -> KindBody {
     KindBody {
         categories: &["api-extensions"],
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec", "metadata"],
-        }],
+        subresources: &[NativeSubresource::STATUS_ALONE],
         reset: &["status"],
         columns: const {
             &[

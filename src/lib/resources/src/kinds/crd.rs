@@ -15,7 +15,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::json::round_trip_floats;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{
-    Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, Verbs, WhileOff,
+    Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, WhileOff,
 };
 use fields::{is_established, is_true, versions};
 use std::collections::HashSet;
@@ -28,12 +28,7 @@ const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) fn body() -> KindBody {
     KindBody {
         categories: &["api-extensions"],
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
-        }],
+        subresources: &[NativeSubresource::STATUS],
         reset: &["status"],
         columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
         storage: Some("customresourcedefinitions"),

@@ -24,12 +24,7 @@ const USES: [&str; 2] = ["status", "uses"];
 pub(crate) fn body() -> KindBody {
     KindBody {
         subresources: &[
-            NativeSubresource {
-                name: "status",
-                kind: None,
-                verbs: Verbs::GET_PATCH_UPDATE,
-                reset: &["spec"],
-            },
+            NativeSubresource::STATUS,
             NativeSubresource {
                 name: "uses",
                 kind: None,

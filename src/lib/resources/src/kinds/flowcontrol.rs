@@ -4,7 +4,7 @@ use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,12 +15,7 @@ pub(super) fn body(
     hooks: Arc<dyn Hooks>,
 ) -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["metadata", "spec"],
-        }],
+        subresources: &[NativeSubresource::STATUS_ALONE],
         reset: &["status"],
         columns,
         storage: Some(storage),

@@ -23,12 +23,7 @@ pub(crate) fn body() -> KindBody {
                 verbs: Verbs::UPDATE,
                 reset: &["status"],
             },
-            NativeSubresource {
-                name: "status",
-                kind: None,
-                verbs: Verbs::GET_PATCH_UPDATE,
-                reset: &["spec"],
-            },
+            NativeSubresource::STATUS,
         ],
         reset: &["status"],
         columns: const {

@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,12 +24,7 @@ const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 
 pub(crate) fn validating() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec", "metadata"],
-        }],
+        subresources: &[NativeSubresource::STATUS_ALONE],
         reset: &["status"],
         columns: const {
             &[

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -49,12 +49,7 @@ const SCOPES: &[&str] = &[
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
-        }],
+        subresources: &[NativeSubresource::STATUS],
         reset: &["status"],
         columns: const {
             &[

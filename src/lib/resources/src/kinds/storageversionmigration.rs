@@ -6,18 +6,13 @@ use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec", "metadata"],
-        }],
+        subresources: &[NativeSubresource::STATUS_ALONE],
         reset: &["status"],
         columns: const {
             &[
