@@ -230,8 +230,9 @@ impl Definition {
     }
 
     /// Prepares a write for validation, after managedFields were computed: restores the fields it
-    /// may not set, and adds those that are always emitted.
+    /// may not set ([`Self::keep_reset`]), and adds those that are always emitted.
     pub fn prepare(&self, version: usize, change: &Change<'_>, object: &mut Document) {
+        self.keep_reset(version, change, object);
         let row = &self.versions[version];
         for guard in &self.guards {
             guard.prepare(change.old, object);

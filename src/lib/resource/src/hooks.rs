@@ -56,9 +56,9 @@ impl MaintainedObject {
 
 /// Behavior of one resource.
 pub trait Hooks: Send + Sync + std::fmt::Debug {
-    /// Runs before validation of every create and update, after decoding and patching: restores
-    /// fields that this write may not set, and fills in derived ones (Secret's `stringData`,
-    /// generation, the status of a new object).
+    /// Runs before validation of every create and update, after decoding and patching, when the
+    /// reset fields of the endpoint have their stored values: restores others that this write may
+    /// not set, and fills in derived ones (Secret's `stringData`, the status of a new object).
     fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
 
     /// Validation errors beyond metadata rules and types.

@@ -14,6 +14,7 @@ pub mod hooks;
 pub mod native;
 pub mod policy;
 pub mod print;
+mod reset;
 
 pub use bundle::{ApiPriorityRow, Bundle, BundleError, Composition};
 pub use columns::{CellSource, Column, Columns};

@@ -16,12 +16,12 @@ use crate::noop;
 use crate::offload::give_way;
 use crate::options::WriteOptions;
 use bytes::Bytes;
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_apimachinery::{go, json};
-use ferrokube_resource::{Change, Definition, Dialect, MetadataRules};
+use ferrokube_resource::{Change, Definition, MetadataRules};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
@@ -98,18 +98,12 @@ impl<'a> WriteOp<'a> {
     ) -> Result<Self, Failure> {
         let served = &target.served;
         let definition = &served.definition;
-        let reset = match target.subresource.as_str() {
-            "" => &served.version().reset,
-            name => match definition.subresource(served.version, name) {
-                Some(subresource) => &subresource.reset,
-                None => {
-                    return Err(Failure::not_found(
-                        &definition.group_resource(),
-                        target.name.as_deref().unwrap_or_default(),
-                    ));
-                }
-            },
-        };
+        let reset = definition.reset(served.version, &target.subresource).ok_or_else(|| {
+            Failure::not_found(
+                &definition.group_resource(),
+                target.name.as_deref().unwrap_or_default(),
+            )
+        })?;
         let decoder = ObjectDecoder::of(served);
         let projection = registry.projection(target);
         let body_decoder = projection.as_ref().map_or_else(
@@ -254,46 +248,9 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Restores the fields that this endpoint does not change. A new object has none of them.
+    /// [`Definition::keep_reset`], before managedFields are computed.
     pub(super) fn keep_reset(&self, old: Option<&Document>, object: &mut Document) {
-        match old {
-            Some(old)
-                if self.definition().dialect == Dialect::Custom
-                    && self.target.subresource == "status" =>
-            {
-                keep_all_but_status(old, object)
-            }
-            Some(old) => {
-                self.reset_paths().for_each(|path| keep(old, object, &path));
-                if self.reset.paths.iter().any(|path| path == "metadata") {
-                    self.keep_metadata(old, object);
-                }
-            }
-            None if self.definition().policy.keeps_reset_on_create => {}
-            None => self.reset_paths().for_each(|path| _ = object.remove(&path)),
-        }
-    }
-
-    /// Restores the metadata that a write of the status does not change.
-    fn keep_metadata(&self, old: &Document, object: &mut Document) {
-        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            keep(old, object, &["metadata", field]);
-        }
-        if self.definition().policy.status_keeps_deletion {
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-                keep(old, object, &["metadata", field]);
-            }
-        }
-    }
-
-    /// Reset fields outside of metadata, of which [`meta`] and `keep_metadata` take care.
-    fn reset_paths(&self) -> impl Iterator<Item = Vec<&'a str>> {
-        self.reset
-            .paths
-            .iter()
-            .filter(|path| !self.definition().policy.written_unowned.contains(&path.as_str()))
-            .map(|path| path.split('.').collect::<Vec<_>>())
-            .filter(|path| path[0] != "metadata")
+        self.definition().keep_reset(self.target.served.version, &self.change(old), object);
     }
 
     /// Sets 1 on create; +1 if anything but metadata and status changed, or annotations of a kind
@@ -635,7 +592,6 @@ impl WriteSteps for WriteOp<'_> {
         if let Some(old) = old {
             meta::keep_system_fields(old, object);
         }
-        self.keep_reset(old.as_ref(), object);
         let change = self.change(old.as_ref());
         give_way();
         self.definition().prepare(version, &change, object);
@@ -761,30 +717,4 @@ fn written_new(target: &Target, entry: Arc<Entry>) -> Written {
 
 fn written_update(target: &Target, entry: Arc<Entry>) -> Written {
     Written { object: Registry::object(entry, &target.served), created: false }
-}
-
-/// Restores a field; clones only if it differs.
-fn keep(old: &Document, object: &mut Document, path: &[&str]) {
-    let stored = old.get(path);
-    if object.get(path) == stored {
-        return;
-    }
-    match stored {
-        Some(value) => object.set(path, value.clone()),
-        None => _ = object.remove(path),
-    }
-}
-
-/// A status write of a custom object changes only status and managedFields.
-fn keep_all_but_status(old: &Document, object: &mut Document) {
-    let status = object.remove(&["status"]);
-    let kept = ["resourceVersion", "managedFields"]
-        .map(|field| (field, object.remove(&["metadata", field])));
-    *object = old.clone();
-    let put = |object: &mut Document, path: &[&str], value: Option<Value>| match value {
-        Some(value) => object.set(path, value),
-        None => _ = object.remove(path),
-    };
-    put(object, &["status"], status);
-    kept.into_iter().for_each(|(field, value)| put(object, &["metadata", field], value));
 }

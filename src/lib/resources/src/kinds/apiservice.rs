@@ -2,7 +2,7 @@
 //! server's own loops route by it and keep its status.
 
 use crate::cells;
-use crate::checks::{all_invalid, is_true, keep_stored, text};
+use crate::checks::{all_invalid, is_true, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::{name, time};
@@ -55,17 +55,13 @@ impl Hooks for ApiService {
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        let Some(old) = change.old else {
-            object.set(&["status"], json!({}));
-            if is_local(object) {
-                object.set(&["status", "conditions"], vec![local_condition(change.now)]);
-            }
+        if change.old.is_some() {
             return;
-        };
-        if change.subresource != "status" {
-            return keep_stored(old, object, "status");
         }
-        keep_stored(old, object, "spec");
+        object.set(&["status"], json!({}));
+        if is_local(object) {
+            object.set(&["status", "conditions"], vec![local_condition(change.now)]);
+        }
     }
 
     /// [`Hooks::validate`] compares it with version and group.

@@ -5,7 +5,6 @@ mod conditions;
 mod request;
 
 use crate::cells;
-use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, quote};
 use ferrokube_apimachinery::{name, time};
@@ -104,20 +103,13 @@ impl Hooks for SigningRequest {
             object.set(&["status"], json!({}));
             return;
         };
-        keep_stored(old, object, "spec");
         match change.subresource {
-            "approval" => {
-                conditions::stamp(old, object, change.now);
-                match old.get(&["status", "certificate"]).cloned() {
-                    Some(certificate) => object.set(&["status", "certificate"], certificate),
-                    None => drop(object.remove(&["status", "certificate"])),
-                }
-            }
+            "approval" => conditions::stamp(old, object, change.now),
             "status" => {
                 conditions::keep_decisions(old, object);
                 conditions::stamp(old, object, change.now);
             }
-            _ => keep_stored(old, object, "status"),
+            _ => {}
         }
     }
 

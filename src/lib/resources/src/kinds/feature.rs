@@ -61,15 +61,10 @@ impl Hooks for Feature {
             object.set(&["status"], json!({}));
             return;
         };
-        match change.subresource {
-            "status" => keep_stored(old, object, "spec"),
-            "uses" => {
-                let reported = object.list(&USES).to_vec();
-                keep_stored(old, object, "spec");
-                keep_stored(old, object, "status");
-                add_uses(change, &reported, object);
-            }
-            _ => keep_stored(old, object, "status"),
+        if change.subresource == "uses" {
+            let reported = object.list(&USES).to_vec();
+            keep_stored(old, object, "status");
+            add_uses(change, &reported, object);
         }
     }
 

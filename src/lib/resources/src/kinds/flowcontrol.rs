@@ -1,6 +1,6 @@
 //! Common code of FlowSchemas and PriorityLevelConfigurations.
 
-use crate::checks::{keep_stored, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -34,14 +34,11 @@ pub(super) fn body(
 pub(super) fn prepare(change: &Change<'_>, object: &mut Document) {
     match (change.old, change.subresource) {
         (None, _) => object.set(&["status"], json!({})),
-        (Some(old), "status") => {
-            keep_stored(old, object, "spec");
-            match old.get(&["metadata", "generateName"]) {
-                Some(prefix) => object.set(&["metadata", "generateName"], prefix.clone()),
-                None => drop(object.remove(&["metadata", "generateName"])),
-            }
-        }
-        (Some(old), _) => keep_stored(old, object, "status"),
+        (Some(old), "status") => match old.get(&["metadata", "generateName"]) {
+            Some(prefix) => object.set(&["metadata", "generateName"], prefix.clone()),
+            None => drop(object.remove(&["metadata", "generateName"])),
+        },
+        (Some(_), _) => {}
     }
 }
 

@@ -71,13 +71,8 @@ impl Hooks for Namespace {
             }
             return;
         };
-        match change.subresource {
-            "finalize" => keep_stored(old, object, "status"),
-            "status" => keep_stored(old, object, "spec"),
-            _ => {
-                keep_stored(old, object, "spec");
-                keep_stored(old, object, "status");
-            }
+        if change.subresource.is_empty() {
+            keep_stored(old, object, "spec");
         }
     }
 

@@ -5,7 +5,7 @@ mod expressions;
 pub(crate) mod matching;
 
 use crate::cells;
-use crate::checks::{all_invalid, items, keep_stored, text};
+use crate::checks::{all_invalid, items, text};
 use expressions::Expressions;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
@@ -104,17 +104,6 @@ impl Hooks for PolicyHooks {
         set_default(object, &["spec", "failurePolicy"], "Fail");
         if let Some(constraints) = object.get_mut(&["spec", "matchConstraints"]) {
             matching::default(constraints);
-        }
-    }
-
-    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        if self.0 == PolicyKind::Mutating {
-            return;
-        }
-        match (change.old, change.subresource) {
-            (None, _) => _ = object.remove(&["status"]),
-            (Some(old), "status") => keep_stored(old, object, "spec"),
-            (Some(old), _) => keep_stored(old, object, "status"),
         }
     }
 

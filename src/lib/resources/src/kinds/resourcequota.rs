@@ -1,7 +1,7 @@
 //! ResourceQuota: limits on a namespace's content. Admission counts, the quota controller repairs.
 
 use crate::cells;
-use crate::checks::{all_invalid, items, keep_stored, text};
+use crate::checks::{all_invalid, items, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word};
 use ferrokube_apimachinery::name;
@@ -82,10 +82,8 @@ struct ResourceQuota;
 
 impl Hooks for ResourceQuota {
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        match (change.old, change.subresource) {
-            (None, _) => object.set(&["status"], json!({})),
-            (Some(old), "status") => keep_stored(old, object, "spec"),
-            (Some(old), _) => keep_stored(old, object, "status"),
+        if change.old.is_none() {
+            object.set(&["status"], json!({}));
         }
     }
 

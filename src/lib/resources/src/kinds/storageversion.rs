@@ -2,7 +2,7 @@
 //! only, like alpha versions of kube-apiserver.
 
 use crate::cells;
-use crate::checks::{ErrorList, items, keep_stored, text};
+use crate::checks::{ErrorList, items, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -40,13 +40,6 @@ pub(crate) fn body() -> KindBody {
 struct StorageVersion;
 
 impl Hooks for StorageVersion {
-    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        match (change.old, change.subresource) {
-            (None, _) | (_, "status") => {}
-            (Some(old), _) => keep_stored(old, object, "status"),
-        }
-    }
-
     /// Names are `group.resource`.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(ferrokube_apimachinery::name::path_segment(name))

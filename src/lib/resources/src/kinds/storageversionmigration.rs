@@ -2,7 +2,6 @@
 //! request only, like beta versions of kube-apiserver.
 
 use crate::cells;
-use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -38,14 +37,6 @@ struct StorageVersionMigration;
 const RESOURCE: [&str; 3] = ["spec", "resource", "resource"];
 
 impl Hooks for StorageVersionMigration {
-    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        match (change.old, change.subresource) {
-            (None, _) => _ = object.remove(&["status"]),
-            (Some(old), "status") => keep_stored(old, object, "spec"),
-            (Some(old), _) => keep_stored(old, object, "status"),
-        }
-    }
-
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if object.str(&RESOURCE).unwrap_or_default().is_empty() {

@@ -1,0 +1,84 @@
+//! Fields that a write of an endpoint does not change: a status, or all but the status.
+
+use crate::definition::Definition;
+use crate::dialect::Dialect;
+use crate::hooks::Change;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_schema::apply::ResetFields;
+
+impl Definition {
+    /// Fields that writes of an endpoint neither change nor own. `version`: index in `versions`.
+    /// `None` if that version lacks the subresource.
+    pub fn reset(&self, version: usize, subresource: &str) -> Option<&ResetFields> {
+        match subresource {
+            "" => Some(&self.versions[version].reset),
+            name => self.subresource(version, name).map(|subresource| &subresource.reset),
+        }
+    }
+
+    /// Restores the fields that this endpoint does not change. A new object has none of them.
+    pub fn keep_reset(&self, version: usize, change: &Change<'_>, object: &mut Document) {
+        let Some(reset) = self.reset(version, change.subresource) else { return };
+        match change.old {
+            Some(old) if self.dialect == Dialect::Custom && change.subresource == "status" => {
+                keep_all_but_status(old, object)
+            }
+            Some(old) => {
+                self.reset_paths(reset).for_each(|path| keep(old, object, &path));
+                if reset.paths.iter().any(|path| path == "metadata") {
+                    self.keep_metadata(old, object);
+                }
+            }
+            None if self.policy.keeps_reset_on_create => {}
+            None => self.reset_paths(reset).for_each(|path| _ = object.remove(&path)),
+        }
+    }
+
+    /// Restores the metadata that a write of the status does not change.
+    fn keep_metadata(&self, old: &Document, object: &mut Document) {
+        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            keep(old, object, &["metadata", field]);
+        }
+        if self.policy.status_keeps_deletion {
+            for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+                keep(old, object, &["metadata", field]);
+            }
+        }
+    }
+
+    /// Reset fields outside of metadata, of which the pipeline and `keep_metadata` take care.
+    fn reset_paths<'a>(&self, reset: &'a ResetFields) -> impl Iterator<Item = Vec<&'a str>> {
+        reset
+            .paths
+            .iter()
+            .filter(|path| !self.policy.written_unowned.contains(&path.as_str()))
+            .map(|path| path.split('.').collect::<Vec<_>>())
+            .filter(|path| path[0] != "metadata")
+    }
+}
+
+/// Restores a field; clones only if it differs.
+fn keep(old: &Document, object: &mut Document, path: &[&str]) {
+    let stored = old.get(path);
+    if object.get(path) == stored {
+        return;
+    }
+    match stored {
+        Some(value) => object.set(path, value.clone()),
+        None => _ = object.remove(path),
+    }
+}
+
+/// A status write of a custom object changes only status and managedFields.
+fn keep_all_but_status(old: &Document, object: &mut Document) {
+    let status = object.remove(&["status"]);
+    let kept = ["resourceVersion", "managedFields"]
+        .map(|field| (field, object.remove(&["metadata", field])));
+    *object = old.clone();
+    let put = |object: &mut Document, path: &[&str], value: Option<Value>| match value {
+        Some(value) => object.set(path, value),
+        None => _ = object.remove(path),
+    };
+    put(object, &["status"], status);
+    kept.into_iter().for_each(|(field, value)| put(object, &["metadata", field], value));
+}
