@@ -1,6 +1,6 @@
 //! Keeps the tables of flags in `docs/configuration.md` in sync with the flags.
 
-use super::Cli;
+use super::{Cli, OTHERS, ROLE_NAMES};
 use clap::{Arg, ArgAction, CommandFactory};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
@@ -10,33 +10,20 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md")
 const MARK: &str =
     "<!-- Generated: FERROKUBE_UPDATE_DOCS=1 cargo test --bin ferrokube documented -->\n";
 
+/// Commands without a table.
+const LEFT_OUT: [&str; 4] = ["feature-admin", "version", "completions", "help"];
+
 /// Tables for every role; flags that a role shares with `all-in-one` are listed there only.
 fn reference() -> String {
     let mut command = Cli::command();
     command.build();
     let mut text = String::new();
     let mut shared = HashSet::new();
-    for name in [
-        "all-in-one",
-        "apiserver",
-        "controller-manager",
-        "kubelet",
-        "trace",
-        "trace-webhook",
-        "backup",
-        "restore",
-        "migrate",
-        "certs",
-        "doctor",
-        "probe",
-        "install",
-        "envtest-assets",
-        "envtest-apiserver",
-        "envtest-etcd",
-    ] {
+    let names = ROLE_NAMES.iter().chain(&OTHERS).filter(|name| !LEFT_OUT.contains(name));
+    for name in names {
         let role = command.find_subcommand(name).expect("a role");
         let _ = write!(text, "\n## {name}\n");
-        let base = match name {
+        let base = match *name {
             "apiserver" => Some("`all-in-one` that concern no controllers"),
             "doctor" => Some("`apiserver`, of which it takes those of the server to check"),
             "envtest-apiserver" => Some("`apiserver`, `--controllers`"),
@@ -58,7 +45,7 @@ fn reference() -> String {
             .filter(|flag| base.is_none() || !shared.contains(&cells(flag)))
             .collect();
         tables(&mut text, &new);
-        if matches!(name, "all-in-one" | "apiserver") {
+        if matches!(*name, "all-in-one" | "apiserver") {
             shared.extend(flags.into_iter().map(cells));
         }
     }
