@@ -1,6 +1,6 @@
 //! `ferrokube all-in-one`: API server, storage and controllers in one process.
 
-use super::controllers::Controllers;
+use super::controllers::{Controllers, ControllersFlag};
 use super::flags::{KubeApiserverFlags, Profile, ServerFlags, kube_apiserver_defaults};
 use super::node::{NodeFlags, NodeSetup};
 use super::server::{self, Companion, ServerSetup};
@@ -11,15 +11,8 @@ use std::time::Instant;
 
 #[derive(Debug, Args)]
 pub(crate) struct AllInOneFlags {
-    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "*",
-        allow_hyphen_values = true
-    )]
-    controllers: Vec<String>,
+    #[command(flatten)]
+    controllers: ControllersFlag,
     /// Treat requests without credentials as system:anonymous, which has almost no rights; false:
     /// reject them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -56,7 +49,7 @@ pub(crate) fn run(flags: AllInOneFlags, started: Instant) -> anyhow::Result<Exit
         KubeApiserverFlags { anonymous_auth: flags.anonymous_auth, ..kube_apiserver_defaults() };
     let (gates, _) = flags.server.features.gates()?;
     let companions = Companions {
-        controllers: Controllers { chosen: &flags.controllers },
+        controllers: Controllers { chosen: &flags.controllers.chosen },
         node: flags.node.setup(flags.server.profile == Profile::Kubernetes, gates)?,
     };
     server::run(&flags.server, &kube_apiserver, Some(&companions), started)
@@ -77,7 +70,7 @@ mod tests {
     fn all_controllers_can_be_left_out() {
         for arguments in [&["all-in-one", "--controllers=-*"][..], &["x", "--controllers", "-*"]] {
             let cli = AllInOneCli::try_parse_from(arguments).expect("flags");
-            assert!(Controllers { chosen: &cli.flags.controllers }.check().is_ok());
+            assert!(Controllers { chosen: &cli.flags.controllers.chosen }.check().is_ok());
         }
     }
 

@@ -1,6 +1,6 @@
 //! `ferrokube controller-manager`: the controllers as a separate process, against any API server.
 
-use super::controllers::signer;
+use super::controllers::{ControllersFlag, signer};
 use super::flags::{FeatureFlags, LogFlags, duration};
 use super::notify;
 use super::process::{self, Signals};
@@ -30,15 +30,8 @@ pub(crate) struct ControllerManagerFlags {
     /// Kubeconfig of the API server, with the manager's identity
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "*",
-        allow_hyphen_values = true
-    )]
-    controllers: Vec<String>,
+    #[command(flatten)]
+    controllers: ControllersFlag,
     /// Act only while holding the lease kube-system/kube-controller-manager
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
@@ -103,7 +96,7 @@ impl ControllerManagerFlags {
 
     /// Checks flags before anything is opened. Returns the CA to publish.
     fn check(&self) -> anyhow::Result<Option<String>> {
-        ferrokube_controllers::check_names(&self.controllers)?;
+        ferrokube_controllers::check_names(&self.controllers.chosen)?;
         self.timing().check().context("inconsistent --leader-elect times")?;
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -145,7 +138,7 @@ async fn work(
     let handler = HealthHandler { is_leading, gates: gates.clone() };
     let serving = tokio::spawn(server.serve(Arc::new(handler), shutdown.clone()));
     let mut manager = ControllerManager::builder(connection)
-        .controllers(flags.controllers)
+        .controllers(flags.controllers.chosen)
         .root_ca(root_ca)
         .gates(gates)
         .component(component(address.port()))

@@ -2,6 +2,7 @@
 //! other client, as a user of their own, but stay in the process.
 
 use super::server::{Companion, ServerSetup};
+use clap::Args;
 use ferrokube_apimachinery::name;
 use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError};
@@ -16,6 +17,19 @@ use tokio::sync::watch;
 
 /// Delay before failed controllers are restarted.
 const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllersFlag {
+    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
+    #[arg(
+        long = "controllers",
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    pub(crate) chosen: Vec<String>,
+}
 
 /// Controllers of `all-in-one`.
 pub(crate) struct Controllers<'a> {

@@ -1,7 +1,7 @@
 //! `ferrokube envtest-apiserver`: API server and controllers, started as test suites start
 //! kube-apiserver.
 
-use crate::cmd::controllers::Controllers;
+use crate::cmd::controllers::{Controllers, ControllersFlag};
 use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use crate::cmd::server;
 use anyhow::Context;
@@ -17,15 +17,8 @@ pub(crate) struct EnvtestApiserverFlags {
     /// Directory with apiserver.crt and apiserver.key, the serving certificate; made if missing
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "*",
-        allow_hyphen_values = true
-    )]
-    controllers: Vec<String>,
+    #[command(flatten)]
+    controllers: ControllersFlag,
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
@@ -95,7 +88,7 @@ const KEYS: &str = "envtest-keys";
 /// Runs until a signal.
 pub(crate) fn run(mut flags: EnvtestApiserverFlags, started: Instant) -> anyhow::Result<ExitCode> {
     // First: nothing is written before the flags are checked.
-    ferrokube_controllers::check_names(&flags.controllers)?;
+    ferrokube_controllers::check_names(&flags.controllers.chosen)?;
     let location = probe::locate(flags.server.etcd.servers())?;
     let scratch = flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from("/var/run/kubernetes"));
     let data_dir = match location {
@@ -108,7 +101,7 @@ pub(crate) fn run(mut flags: EnvtestApiserverFlags, started: Instant) -> anyhow:
     };
     let data_dir = flags.server.data_dir.get_or_insert(data_dir).clone();
     take_keys(&mut flags, &scratch, &data_dir).context("cannot use the keys")?;
-    let controllers = Controllers { chosen: &flags.controllers };
+    let controllers = Controllers { chosen: &flags.controllers.chosen };
     server::run(&flags.server, &flags.kube_apiserver, Some(&controllers), started)
 }
 
