@@ -14,7 +14,7 @@ use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::RequestContext;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,8 +22,6 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-/// Longer audit ids from clients are replaced.
-const MAX_ID_BYTES: usize = 64;
 /// Max `X-Forwarded-For` addresses per event.
 const MAX_ADDRESSES: usize = 16;
 
@@ -67,25 +65,6 @@ impl Audit {
     pub(crate) fn wants(&self, level: AuditLevel) -> bool {
         self.plan.is_some_and(|plan| plan.level >= level)
     }
-}
-
-/// The client's audit id if it is valid, else a new one.
-pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(super::headers::AUDIT_ID).filter(|value| {
-        let bytes = value.as_bytes();
-        !bytes.is_empty() && bytes.len() <= MAX_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic)
-    });
-    // Copied: a slice would keep the whole head alive as long as a watch runs.
-    given.and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok()).unwrap_or_else(|| {
-        let mut buffer = uuid::Uuid::encode_buffer();
-        // No system call per request, unlike `Uuid::new_v4`.
-        let random = ferrokube_trace::TraceId::random().bytes();
-        let text = uuid::Builder::from_random_bytes(random)
-            .into_uuid()
-            .hyphenated()
-            .encode_lower(&mut buffer);
-        HeaderValue::from_str(text).expect("a UUID is a valid header value")
-    })
 }
 
 /// Applies the audit policy and records RequestReceived if it says so.
