@@ -13,7 +13,7 @@ use crate::filters::identity::{Authentication, Authorization};
 use crate::filters::info::RequestRecorder;
 use crate::flow_objects::{self, FlowObjects};
 use crate::health::Health;
-use crate::identity::IdentityLeases;
+use crate::identity_leases::IdentityLeases;
 use crate::maintained;
 use crate::metrics::{MetricSources, Metrics, RegisterMetrics};
 use crate::mounts::Mounts;

@@ -23,7 +23,7 @@ mod flow_objects;
 mod fuzz;
 mod handler;
 mod health;
-mod identity;
+mod identity_leases;
 mod maintained;
 mod metrics;
 mod mounts;

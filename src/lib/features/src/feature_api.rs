@@ -156,7 +156,7 @@ pub(crate) static FEATURE_API_DESCRIPTOR: Descriptor = Descriptor {
         "src/lib/controlplane/src/features/settings.rs",
         "src/lib/controlplane/src/features/stats.rs",
         "src/lib/controlplane/src/features/sweep.rs",
-        "src/lib/controlplane/src/identity.rs",
+        "src/lib/controlplane/src/identity_leases.rs",
         "src/lib/feature-admin/src/admin.rs",
         "src/lib/feature-admin/src/board.rs",
         "src/lib/feature-admin/src/check.rs",

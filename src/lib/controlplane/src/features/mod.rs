@@ -11,7 +11,7 @@ pub(crate) mod settings;
 pub(crate) mod stats;
 mod sweep;
 
-use crate::identity::IdentityLeases;
+use crate::identity_leases::IdentityLeases;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_features::Gates;
