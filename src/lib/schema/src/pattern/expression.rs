@@ -41,6 +41,9 @@ struct Engines {
     translated: String,
     /// With its size.
     automaton: Option<(Regex, usize)>,
+    /// Whether `Regex::is_match` may miss a match: it stops at an empty one between the bytes of a
+    /// character, where `\B` holds, though a longer one has begun before.
+    may_miss: bool,
     /// Compiled when it is needed.
     program: OnceLock<Option<PatternProgram>>,
 }
@@ -94,7 +97,8 @@ pub fn compile_within(text: &str, room: &mut usize) -> Result<Expression, String
         })?;
         program.get_or_init(|| Some(compiled));
     }
-    Ok(Expression(Arc::new(Engines { translated, automaton, program })))
+    let may_miss = translated.contains("\\B");
+    Ok(Expression(Arc::new(Engines { translated, automaton, may_miss, program })))
 }
 
 impl Expression {
@@ -104,6 +108,7 @@ impl Expression {
     /// The steps are used up.
     pub fn is_match(&self, text: &str, steps: &mut u64) -> Result<bool, StepsExhausted> {
         match self.automaton(text) {
+            Some(regex) if self.0.may_miss => Ok(regex.find(text).is_some()),
             Some(regex) => Ok(regex.is_match(text)),
             None => self.run(text, 0, true, steps).map(|found| found.is_some()),
         }

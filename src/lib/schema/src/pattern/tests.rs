@@ -23,10 +23,12 @@ fn found(pattern: &str, text: &str) -> (bool, Option<Range<usize>>) {
     (is_match, program.find(text, 0, false, &mut steps).unwrap())
 }
 
-/// The same of an automaton.
+/// The same of an automaton, as expressions ask it.
 fn wanted(pattern: &str, text: &str) -> (bool, Option<Range<usize>>) {
+    let expression = compile(pattern).unwrap();
     let regex = regex::Regex::new(&translate(pattern)).unwrap();
-    (regex.is_match(text), regex.find(text).map(|found| found.range()))
+    let is_match = expression.is_match(text, &mut u64::MAX.clone()).unwrap();
+    (is_match, regex.find(text).map(|found| found.range()))
 }
 
 #[test]
@@ -73,6 +75,20 @@ fn patterns_match_as_in_re2() {
         ["(", "[", "a{2,1}", r"\p{None}", "(?=a)", r"(a)\1", "((((a{1000}){1000}){1000}){1000})"]
     {
         assert!(compile(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn an_empty_match_within_a_character_hides_no_other() {
+    for (pattern, text, want) in [
+        (r"(\B|\pL)", "1\u{e9}_", Some(1..3)),
+        (r"\B|\pL_", "1\u{e9}_", Some(1..4)),
+        (r"\B|\pL1", "1\u{e9}_", None),
+        (r"\B", "1\u{e9}\u{e9}_", Some(3..3)),
+    ] {
+        let expected = (want.is_some(), want);
+        assert_eq!(found(pattern, text), expected, "{pattern}, by a program");
+        assert_eq!(wanted(pattern, text), expected, "{pattern}");
     }
 }
 
