@@ -194,8 +194,9 @@ impl Options {
 }
 
 fn list(query: &Query) -> Result<ListOptions, Failure> {
-    let limit = query.integer("limit")?.unwrap_or(0);
+    // The first malformed number in this order is the one in the message.
     query.integer("timeoutSeconds")?;
+    let limit = query.integer("limit")?.unwrap_or(0);
     let labels = LabelSelector::parse(query.text("labelSelector"))
         .map_err(|error| Failure::bad_request(error.to_string()))?;
     let fields = FieldSelector::parse(query.text("fieldSelector"))
@@ -428,6 +429,14 @@ mod tests {
             (refused.code, refused.message.as_str()),
             (400, "invalid timeout specified in the request URL - time: invalid duration \"abc\"")
         );
+    }
+
+    #[test]
+    fn the_first_malformed_number_of_a_list_is_named() {
+        let message = |query: &str| list(&Query::parse(Some(query))).unwrap_err().message;
+        let both = message("limit=&timeoutSeconds=x");
+        assert_eq!(both, "strconv.ParseInt: parsing \"x\": invalid syntax");
+        assert_eq!(message("limit="), "strconv.ParseInt: parsing \"\": invalid syntax");
     }
 
     #[test]
