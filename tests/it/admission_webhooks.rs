@@ -327,12 +327,26 @@ async fn webhooks_that_change_what_the_other_changed_end() {
     register(&admin, true, "m", hooks.into()).await;
     let written = admin.post(CONFIG_MAPS, &config_map("a", None)).await.unwrap();
     assert_eq!(written.status, 201, "{}", written.text);
-    let count = |path: &str| {
+    let count = |path: &str, name: &str| {
         // Controllers write config maps, too.
-        let of_a = |one: &server::ReceivedReview| one.review["request"]["name"] == "a";
-        server.reviews(path).into_iter().filter(of_a).count()
+        let of_name = |one: &server::ReceivedReview| one.review["request"]["name"] == name;
+        server.reviews(path).into_iter().filter(of_name).count()
     };
-    assert_eq!((count("mark"), count("label")), (2, 1), "again after the change of the other");
+    let counts = (count("mark", "a"), count("label", "a"));
+    assert_eq!(counts, (2, 1), "again after the change of the other");
+
+    // A null for what is not there is no change.
+    let deleted = admin.delete(&format!("{GROUP}/mutatingwebhookconfigurations/m")).await.unwrap();
+    assert_eq!(deleted.status, 200, "{}", deleted.text);
+    let hooks = ["label-once", "nothing"].map(|path| {
+        let mut hook = hook(&server, path, "once");
+        hook["reinvocationPolicy"] = json!("IfNeeded");
+        hook
+    });
+    register(&admin, true, "n", hooks.into()).await;
+    let written = admin.post(CONFIG_MAPS, &labelled("b", "once")).await.unwrap();
+    assert_eq!(written.status, 201, "{}", written.text);
+    assert_eq!((count("label-once", "b"), count("nothing", "b")), (1, 1));
 }
 
 #[tokio::test]

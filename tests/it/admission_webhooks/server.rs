@@ -237,6 +237,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
                 path if path.starts_with("label-") => patch(json!([
                     {"op": "add", "path": format!("/metadata/labels/{path}"), "value": "1"}])),
                 "retype" => patch(json!([{"op": "replace", "path": "/kind", "value": "Other"}])),
+                "nothing" => patch(json!([{"op": "add", "path": "/immutable", "value": null}])),
                 "mark" => patch(json!([{"op": "add", "path": "/data", "value": {"mark": "1"}}])),
                 "managers" => patch(json!([{"op": "add", "path": "/metadata/managedFields",
                     "value": [{"manager": "evil", "operation": "Apply", "fieldsType": "X"}]}])),

@@ -6,6 +6,7 @@ use ferrokube_registry::{
     Attributes, Catalog, FieldValidation, Operation, Served, Target, decode_mutated, schema_at,
     view,
 };
+use ferrokube_resource::encoding;
 use ferrokube_schema::Schema;
 use ferrokube_storage::{Prefix, Store};
 use std::sync::{Arc, OnceLock};
@@ -83,6 +84,17 @@ impl<'a> CandidateWrite<'a> {
         if kind == served.definition.gvk(served.version) && object.kind() == kind.kind {
             served.definition.set_defaults(served.version, object);
         }
+    }
+
+    /// Whether two objects of a version differ in more than nulls and other forms of none.
+    pub(crate) fn differ(&self, served: &Served, one: &Document, other: &Document) -> bool {
+        let schema = self.schema(served);
+        let normal = |object: &Document| {
+            let mut object = object.clone();
+            encoding::normalize(&schema, &mut object);
+            object
+        };
+        normal(one) != normal(other)
     }
 
     /// Whether both versions have the same object kind, also for subresources with their own kind.

@@ -171,7 +171,7 @@ fn patched(
     }
     let decoded = write.decode(&objects.served, result, FieldValidation::Ignore);
     let mut result = decoded.map_err(internal)?;
-    let changed = result != *object;
+    let changed = result != *object && write.differ(&objects.served, object, &result);
     write.set_defaults(&objects.served, &mut result);
     Ok(Some(Patched { changed, object: result, patch }))
 }
