@@ -157,6 +157,17 @@ async fn an_object_of_another_kind_has_no_replicas() {
 }
 
 #[tokio::test]
+async fn a_patch_to_another_version_names_what_else_cannot_change() {
+    let server = things(json!({"schema": of_spec(&json!({}))})).await;
+    server.send("POST", THINGS, &[], thing("a", "{}")).await;
+    let patch = r#"{"apiVersion":"0","metadata":{"uid":"x","creationTimestamp":null}}"#;
+    let path = format!("{THINGS}/a");
+    let refused = server.patch(&path, "application/merge-patch+json", patch).await;
+    let wrong = |field: &str| cause("FieldValueInvalid", field);
+    assert_eq!(causes(&refused), [wrong("metadata.uid"), wrong("apiVersion")]);
+}
+
+#[tokio::test]
 async fn a_scale_is_printed_and_managed_as_one() {
     let count = json!({"type": "integer"});
     let scale = json!({"specReplicasPath": ".spec.r", "statusReplicasPath": ".status.r"});

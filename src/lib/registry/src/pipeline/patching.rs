@@ -96,7 +96,7 @@ impl WriteOp<'_> {
         if !self.body_decoder.dialect.is_typed() && self.target.subresource == "status" {
             self.keep_type(&mut object);
         }
-        self.check_version_of_result(&object)?;
+        self.check_version_of_result(live, &object)?;
         let unversioned = object.api_version().is_empty().then(|| object.clone());
         let decoded = match patch {
             Patch::Json(..) | Patch::Merge(_)
@@ -187,7 +187,7 @@ impl WriteOp<'_> {
     }
 
     /// A patch must not change the version of a custom object.
-    fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
+    fn check_version_of_result(&self, live: &Document, object: &Document) -> Result<(), Failure> {
         let decoder = &self.body_decoder;
         let (given, is_read) = (
             object.api_version(),
@@ -198,14 +198,17 @@ impl WriteOp<'_> {
             && given != decoder.gvk.api_version()
             && !given.is_empty()
         {
-            let error = FieldError::invalid(
+            let mut kept = object.clone();
+            meta::keep_system_fields(live, &mut kept);
+            let mut errors = meta::check_change(live, &kept);
+            errors.push(FieldError::invalid(
                 "apiVersion",
                 object.api_version(),
                 format!("must be {}", decoder.gvk.api_version()),
-            );
+            ));
             // kube-apiserver names the given group.
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
-            return Err(Failure::invalid(group, &decoder.gvk.kind, object.name(), &[error]));
+            return Err(Failure::invalid(group, &decoder.gvk.kind, object.name(), &errors));
         }
         Ok(())
     }
