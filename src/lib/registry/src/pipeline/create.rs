@@ -93,7 +93,9 @@ impl Registry {
             ObjectDecoder::for_computed(target, computed)
         };
         let mut document = std::mem::take(&mut body.document);
-        if computed.other_versions().contains(&document.api_version()) {
+        let given = document.api_version().to_owned();
+        let is_other = computed.other_versions().contains(&given.as_str());
+        if is_other {
             document.set(&["apiVersion"], decoder.gvk.api_version());
         }
         let strictness = if body.lenient {
@@ -107,9 +109,15 @@ impl Registry {
                 context,
             }
         };
-        let mut object = decoder
-            .decode(document, &strictness)
-            .map_err(|error| decoder.bad_request(error, &body, self.catalog()))?;
+        let decoded = decoder.decode(document, &strictness);
+        let mut object = decoded.map_err(|error| {
+            // It names the version of the body.
+            let mut named = decoder.clone();
+            if let Some((_, version)) = given.rsplit_once('/').filter(|_| is_other) {
+                version.clone_into(&mut named.gvk.version);
+            }
+            named.bad_request(error, &body, self.catalog())
+        })?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
         meta::drop_deletion(&mut object);
