@@ -301,6 +301,21 @@ async fn objects_are_judged_as_kube_apiserver_does() {
     assert_eq!(causes(&refused), [("spec.metrics[0].object", missing)]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_repeated_and_named_as_by_kube_apiserver() {
+    let (_cluster, admin) = start();
+    let volume = |label: &str| json!({"metadata": {"name": "v", "labels": {"a": label}}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/d"}}});
+    create(&admin, "/api/v1/persistentvolumes", volume("b")).await;
+    let refused = admin.put("/api/v1/persistentvolumes/v", &volume("-x")).await.unwrap();
+    let fields: Vec<&str> = causes(&refused).iter().map(|(field, _)| *field).collect();
+    assert_eq!(fields, ["metadata.labels"; 4], "{}", refused.text);
+    create(&admin, PODS, pod("p", "n")).await;
+    let older = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": "a"});
+    let refused = admin.post(&format!("{PODS}/p/eviction"), &older).await.unwrap();
+    let start = "Eviction in version \"v1beta1\" cannot be handled as a Eviction: ";
+    assert!(refused.body["message"].as_str().unwrap().starts_with(start), "{}", refused.text);
+}
+
 /// Administrators' access needs a label of the namespace; the allocation and each driver's status
 /// need rights of their own.
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,8 @@ pub enum MetadataRules {
     Changes,
     /// The metadata as that of a new object.
     Object,
+    /// The same, two times.
+    Twice,
     /// Both.
     All,
 }

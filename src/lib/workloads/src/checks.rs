@@ -63,6 +63,12 @@ impl FieldErrors {
         are_some
     }
 
+    /// Drops all others for one error.
+    pub(crate) fn only(&mut self, error: FieldError) {
+        self.0.clear();
+        self.0.push(error);
+    }
+
     /// Drops the errors at a path and below it.
     pub(crate) fn forget(&mut self, path: FieldPath<'_>) {
         let path = path.to_string();

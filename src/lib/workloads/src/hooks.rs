@@ -89,6 +89,11 @@ fn host_name(object: &Document, out: &mut Warnings) {
     }
 }
 
+/// Whether the object of a write is one of the kind: that of some subresources is not.
+fn is_of_kind(change: &Change<'_>) -> bool {
+    matches!(change.subresource, "" | "status" | "ephemeralcontainers" | "resize")
+}
+
 /// Rows and code of one kind.
 #[derive(Debug)]
 pub(crate) struct KindHooks {
@@ -130,7 +135,7 @@ impl KindHooks {
     fn validate_stored(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let mut errors = FieldErrors::default();
         let of_status = change.subresource == "status";
-        if (of_status || change.subresource.is_empty())
+        if is_of_kind(change)
             && let Some(plan) = self.plan(change.version)
         {
             let old = change.old.map(Document::fields);
@@ -157,8 +162,7 @@ impl Hooks for KindHooks {
                 }
             }
         }
-        let of_status = change.subresource == "status";
-        if (of_status || change.subresource.is_empty())
+        if is_of_kind(change)
             && let Some(plan) = self.plan(change.version)
         {
             plan.drop_off(object.fields_mut(), change.old.map(Document::fields));

@@ -13,7 +13,7 @@
 //! | `form:F`, `form?:F`, `form!:F` | has the form ([`checks::form`]), likewise |
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
-//! | `grows`, `immutable`, `immutable-text`, `immutable-struct`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
+//! | `grows`, `immutable`, `immutable-text`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
 //! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxitems!:N`, `maxcidrs`, `unique:F`, `unique-portname:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two; with `!`, more items are not looked into |
 //! | `conditions` | is a list of `metav1.Condition`s |
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
@@ -21,7 +21,9 @@
 //! | `exactlyone:F,G`, `envsource:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
 //! | `noneofmany:F,G` | (of the object; always holds) is looked into only if no other one is given |
 //! | `firstof:F,G` | (of the object; always holds) is looked into only if those before it are not given |
-//! | `inspect` | (always holds) is looked into only if the conditions hold |
+//! | `inspect` | (always holds) is looked into only if the conditions of such a row hold |
+//! | `group:F,G` | is the name of an API group, unless one of these fields was stored with one |
+//! | `notofroot:F` | (never holds) is given, where that field is the path of the root |
 
 pub(crate) mod addresses;
 mod choices;
@@ -246,7 +248,6 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.invalid(it.path, it.text(), "field is immutable");
             }
         },
-        "immutable-struct" => immutable_struct,
         "immutable-once" => |it, errors| {
             let was = it.old.and_then(|old| find(old, &it.rule.path));
             if was.is_some_and(is_given) && it.given().is_some() && changed(it) {
@@ -337,98 +338,53 @@ fn by_subject(word: &str) -> Option<CheckFn> {
         .or_else(|| choices::function(word))
 }
 
-/// Compares an optional struct: an empty one differs from an absent one.
-fn immutable_struct(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let was = it.old.map(|old| find(old, &it.rule.path).is_some_and(Value::is_object));
-    let is_object = it.value.is_some_and(Value::is_object);
-    if changed(it) || was.is_some_and(|was| was != is_object) {
-        errors.invalid(it.path, it.value, it.detail("field is immutable"));
-    }
-}
-
 /// Whether an update changes the field.
 fn changed(it: &RuledField<'_>) -> bool {
-    let given = |value: Option<&Value>| value.filter(|value| is_given(value)).cloned();
-    let name = it.rule.path.last().copied().unwrap_or_default();
-    it.old.is_some_and(|old| {
-        !same_field(name, given(find(old, &it.rule.path)).as_ref(), given(it.value).as_ref())
-    })
+    it.old.is_some_and(|old| !same(find(old, &it.rule.path), it.value))
 }
 
-/// Maps of texts or amounts, of which each key counts.
-const MAPS: [&str; 10] = [
-    "annotations",
-    "labels",
-    "limits",
-    "matchLabels",
-    "nodeSelector",
-    "options",
-    "parameters",
-    "podFixed",
-    "requests",
-    "volumeAttributes",
-];
-
-/// Whether an update keeps a field's value: of a map each key counts, also with an empty value.
-fn same_field(name: &str, one: Option<&Value>, other: Option<&Value>) -> bool {
-    same(one, other) && (!MAPS.contains(&name) || keys(one).eq(keys(other)))
-}
-
-fn keys(value: Option<&Value>) -> impl Iterator<Item = &str> {
-    let map = value.and_then(Value::as_object);
-    map.into_iter().flatten().map(|(key, _)| key.as_str())
-}
-
-/// Whether two values are equal, ignoring null, empty and absent fields.
+/// Whether two values are equal; null and an empty list are as good as none. Of what an object
+/// holds besides, zero values are given: those of fields that cannot be none are dropped when it is
+/// decoded.
 pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
-    let is_empty = |value: &Value| match value {
-        Value::Object(map) => map.values().all(|value| same(Some(value), None)),
-        value => !is_set(value),
-    };
-    match (one, other) {
-        (Some(Value::Object(one)), Some(Value::Object(other))) => {
-            one.iter().all(|(name, value)| same_field(name, Some(value), other.get(name)))
-                && other.iter().all(|(name, value)| {
-                    one.contains_key(name) || same_field(name, None, Some(value))
-                })
+    is_kept(one, other, is_none)
+}
+
+/// [`same`] for a new object that lacks the fields that are always written, while they are zero.
+pub(crate) fn same_before_completion(old: Option<&Value>, new: Option<&Value>) -> bool {
+    is_kept(old, new, is_zero)
+}
+
+/// Whether nothing was changed; `may_go` tells which values of the old one may be missing.
+fn is_kept(old: Option<&Value>, new: Option<&Value>, may_go: fn(&Value) -> bool) -> bool {
+    match (old, new) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            old.iter().all(|(name, value)| is_kept(Some(value), new.get(name), may_go))
+                && new.iter().all(|(name, value)| old.contains_key(name) || is_none(value))
         }
-        (Some(Value::Array(one)), Some(Value::Array(other))) => {
-            one.as_slice().len() == other.as_slice().len()
-                && one.iter().zip(other.iter()).all(|(one, other)| same(Some(one), Some(other)))
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            let mut pairs = old.iter().zip(new.iter());
+            old.as_slice().len() == new.as_slice().len()
+                && pairs.all(|(old, new)| is_kept(Some(old), Some(new), may_go))
         }
-        (Some(one), Some(other)) => one == other || (is_empty(one) && is_empty(other)),
-        (None, None) => true,
-        (Some(value), None) | (None, Some(value)) => is_empty(value),
+        (Some(old), Some(new)) => old == new || (is_none(old) && is_none(new)),
+        (None, new) => new.is_none_or(is_none),
+        (Some(old), None) => may_go(old),
     }
 }
 
-/// [`same`], but a given empty object differs from an absent one, except for maps, and for structs
-/// that are always present.
-pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
-    const ALWAYS: [&str; 4] = ["resources", "securityContext", "metadata", "status"];
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => {
-            let fits = |name: &str, value: &Value, other: Option<&Value>| match (value, other) {
-                (Value::Null, None) => true,
-                (value, Some(other)) if value.is_object() && MAPS.contains(&name) => {
-                    same_field(name, Some(value), Some(other))
-                }
-                (value, Some(other)) => same_given(value, other),
-                (Value::Object(map), None) => {
-                    map.is_empty() && (ALWAYS.contains(&name) || MAPS.contains(&name))
-                }
-                (value, None) => !is_set(value),
-            };
-            one.iter().all(|(name, value)| fits(name, value, other.get(name)))
-                && other
-                    .iter()
-                    .all(|(name, value)| one.contains_key(name) || fits(name, value, None))
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.as_slice().len() == other.as_slice().len()
-                && one.iter().zip(other.iter()).all(|(one, other)| same_given(one, other))
-        }
-        (one, other) => one == other || (!is_set(one) && !is_set(other)),
+fn is_none(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.as_slice().is_empty(),
+        _ => false,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.values().all(is_zero),
+        value => !is_set(value),
     }
 }
 

@@ -51,8 +51,8 @@ struct Child {
     /// Where errors place it: as `@` in `rules.tsv`.
     shown: &'static str,
     is_indexed: bool,
-    /// When its contents are checked.
-    when: Conditions,
+    /// When its contents are checked: if one of these holds.
+    when: Vec<Conditions>,
     plan: Arc<TypeRules>,
     has_defaults: bool,
     has_rules: bool,
@@ -172,7 +172,9 @@ fn short(definition: &'static str) -> &'static str {
 
 /// Rules of a type such as `core.v1.Pod`.
 pub(crate) fn of(name: &str) -> Option<Arc<TypeRules>> {
-    let name = *TYPES.get_key_value(name)?.0;
+    // A type that refers to no other one has rows only.
+    let known = TYPES.get_key_value(name).map(|(name, _)| name);
+    let name = *known.or_else(|| RULES.get_key_value(name).map(|(name, _)| name))?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
     build(name, 0, &mut plans)
 }
@@ -198,10 +200,13 @@ fn build(name: &'static str, depth: usize, plans: &mut Plans) -> Option<Arc<Type
     let bounds: Vec<(&'static str, usize)> = rules.iter().filter_map(RuleRow::bound).collect();
     rules.iter_mut().for_each(|rule| rule.restrict(&bounds));
     let inspected = |field: &'static str| {
-        let row = inspected.iter().find(|row| row[0] == field);
-        let mut when = row.map_or_else(Conditions::default, |row| Conditions::parse(row[1]));
+        let rows = inspected.iter().filter(|row| row[0] == field);
+        let mut when: Vec<Conditions> = rows.map(|row| Conditions::parse(row[1])).collect();
+        if when.is_empty() {
+            when.push(Conditions::default());
+        }
         for (_, most) in bounds.iter().filter(|(bounded, _)| *bounded == field) {
-            when.and_at_most(field, *most);
+            when.iter_mut().for_each(|when| when.and_at_most(field, *most));
         }
         when
     };
@@ -453,7 +458,7 @@ impl Child {
         errors: &mut FieldErrors,
     ) {
         let Some(value) = object.get(self.field).filter(|_| self.has_rules) else { return };
-        if !self.when.hold(object) {
+        if !self.when.iter().any(|when| when.hold(object)) {
             return;
         }
         let (start, shown) = path.placed(self.shown);

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 mod costs;
 #[path = "kinds/differences.rs"]
 mod differences;
+#[path = "kinds/exact.rs"]
+mod exact;
 #[path = "kinds/given.rs"]
 mod given;
 #[path = "kinds/refusals.rs"]
@@ -109,7 +111,7 @@ fn create(name: &str, object: Value) -> (Value, Vec<String>) {
 fn update(name: &str, old: &Value, object: Value) -> (Value, Vec<String>) {
     let mut old = Document::from_value(old.clone()).expect("an object");
     let definition = definition(name);
-    definition.set_defaults(definition.storage_version, &mut old);
+    definition.restore(definition.storage_version, &mut old);
     write(name, Some(&old), object)
 }
 
@@ -413,10 +415,11 @@ fn updates_repeat_metadata_errors_as_kube_apiserver() {
         let policy = &definition(name).policy;
         (policy.metadata_rules, policy.subresource_metadata_rules, policy.metadata_last)
     };
-    use MetadataRules::{All, Changes, Nothing, Object};
+    use MetadataRules::{All, Changes, Nothing, Object, Twice};
     assert_eq!(rules("pods"), (All, Changes, false));
     assert_eq!(rules("deployments.apps"), (Changes, Changes, false));
     assert_eq!(rules("limitranges"), (Object, Changes, false));
+    assert_eq!(rules("persistentvolumes"), (Twice, Changes, false));
     assert_eq!(rules("poddisruptionbudgets.policy"), (Nothing, Nothing, true));
     assert!(definition("jobs.batch").policy.orphan_warning.starts_with("child pods are preserved"));
     assert!(definition("persistentvolumes").policy.selects_namespace);

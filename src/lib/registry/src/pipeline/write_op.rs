@@ -311,6 +311,14 @@ impl<'a> WriteOp<'a> {
                 .any(|field| error.field.starts_with(field))
         };
         let is_change = |error: &&FieldError| is_immutable(error);
+        // Domains of finalizers are a rule of the kind, whose first check has found them.
+        let of_object = |found: &[FieldError], is_second: bool| -> Vec<FieldError> {
+            let is_repeated = |error: &&FieldError| {
+                let is_domain = error.field.starts_with("metadata.finalizers[");
+                !is_immutable(error) && (is_second || !is_domain)
+            };
+            found.iter().filter(is_repeated).cloned().collect()
+        };
         let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
         let of_kind: Vec<FieldError> = match self.metadata_rules() {
             MetadataRules::Nothing => Vec::new(),
@@ -319,14 +327,8 @@ impl<'a> WriteOp<'a> {
                 .filter(|error| is_changeable(error) || is_change(error))
                 .cloned()
                 .collect(),
-            // Domains of finalizers are a rule of the kind, which is checked only once.
-            MetadataRules::Object => found
-                .iter()
-                .filter(|error| {
-                    !is_immutable(error) && !error.field.starts_with("metadata.finalizers[")
-                })
-                .cloned()
-                .collect(),
+            MetadataRules::Object => of_object(found, false),
+            MetadataRules::Twice => [of_object(found, false), of_object(found, true)].concat(),
             MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
@@ -349,9 +351,12 @@ impl<'a> WriteOp<'a> {
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
             errors.append(&mut meta::check_prefix(object));
-            let rules = self.metadata_rules();
-            if is_kind && matches!(rules, MetadataRules::Object | MetadataRules::All) {
-                errors.append(&mut prefix);
+            match self.metadata_rules() {
+                MetadataRules::Object | MetadataRules::All if is_kind => errors.append(&mut prefix),
+                MetadataRules::Twice if is_kind => {
+                    errors.extend(prefix.iter().chain(&prefix).cloned());
+                }
+                _ => {}
             }
         }
         errors.extend(meta::check_owner_count(change.old, object));

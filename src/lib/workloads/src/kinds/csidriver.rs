@@ -3,7 +3,7 @@
 use crate::cells::{CellValue, at, list_at};
 use crate::checks::text;
 use crate::hooks::KindCode;
-use crate::rules::same;
+use crate::rules::same_before_completion;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_resource::Change;
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ impl KindCode for CsiDriver {
     /// The generation of a new object is not set.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         let Some(old) = change.old else { return };
-        if !same(old.get(&["spec"]), object.get(&["spec"])) {
+        if !same_before_completion(old.get(&["spec"]), object.get(&["spec"])) {
             let generation = |object: &Document| {
                 object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default()
             };

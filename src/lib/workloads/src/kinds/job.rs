@@ -11,7 +11,7 @@ use crate::kinds::podspec::validate::{self as specs, SpecOwner};
 use crate::kinds::podspec::{self, warnings};
 use crate::kinds::templated;
 use crate::paths::FieldPath;
-use crate::rules::{same, same_given, texts};
+use crate::rules::{same, texts};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::{name, time};
@@ -166,10 +166,11 @@ fn generated(object: &Document, errors: &mut FieldErrors) {
     let expected = [(NAME_LABELS, object.name()), (UID_LABELS, object.uid())];
     for (labels, value) in expected {
         for label in labels {
-            let given = object.str(&["spec", "template", "metadata", "labels", label]);
-            if given != Some(value) {
-                let why = format!("must be '{value}'");
-                errors.invalid(path.key(label), all, &why);
+            let why = format!("must be '{value}'");
+            match object.str(&["spec", "template", "metadata", "labels", label]) {
+                None => errors.required(path.key(label), &why),
+                Some(given) if given != value => errors.invalid(path.key(label), all, &why),
+                Some(_) => {}
             }
         }
     }
@@ -177,17 +178,11 @@ fn generated(object: &Document, errors: &mut FieldErrors) {
     for (labels, value) in expected {
         labels.iter().for_each(|label| _ = own.insert(*label, Value::from(value)));
     }
-    let selector = object.get(&["spec", "selector"]);
-    let labels = selector.and_then(|selector| selector.get("matchLabels"));
-    let is_malformed =
-        labels.and_then(Value::as_object).into_iter().flatten().any(|(key, value)| {
-            let value = value.as_str().unwrap_or_default();
-            !name::qualified_name(key).is_empty() || !name::label_value(value).is_empty()
-        });
-    let is_met =
-        selector.is_some_and(|selector| specs::matches(selector, Some(&Value::Object(own))));
+    let Some(selector) = object.get(&["spec", "selector"]) else { return };
     // A malformed one is refused for that.
-    if !is_met && !is_malformed {
+    let mut whys = FieldErrors::default();
+    texts::selector(selector, root, &mut whys);
+    if whys.count() == 0 && !specs::matches(selector, Some(&Value::Object(own))) {
         errors.invalid(root.field("spec.selector"), selector, "`selector` not auto-generated");
     }
 }
@@ -222,13 +217,13 @@ fn unchanged(old: &Document, object: &Document, errors: &mut FieldErrors) {
         if field == "template" && may_get_other_pods(old) {
             let of = |template: Option<&Value>| template.and_then(|all| all.get("spec")).cloned();
             let (before, after) = (of(before).unwrap_or_default(), of(after).unwrap_or_default());
-            if !same_given(&fixed_part(&before, &after), &fixed_part(&after, &before)) {
+            let (was, is) = (fixed_part(&before, &after), fixed_part(&after, &before));
+            if !same(Some(&was), Some(&is)) {
                 errors.invalid(spec.field("template.spec"), &after, "field is immutable");
             }
             continue;
         }
-        let all = |value: Option<&Value>| value.cloned().unwrap_or_default();
-        if !same_given(&all(before), &all(after)) {
+        if !same(before, after) {
             errors.invalid(spec.field(field), after, "field is immutable");
         }
     }

@@ -15,6 +15,7 @@ use crate::kinds::podspec::{self, annotations, warnings};
 use crate::paths::FieldPath;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::Change;
 use ferrokube_resource::print::Completion;
 use std::time::SystemTime;
@@ -61,6 +62,9 @@ impl KindCode for Pod {
                 object.set(&["status", "qosClass"], class);
             }
         }
+        if change.subresource == "status" {
+            status::keep_observed(old, object);
+        }
         match change.subresource {
             "ephemeralcontainers" => keep_but(old, object, &["spec", "ephemeralContainers"]),
             "resize" => {
@@ -76,6 +80,9 @@ impl KindCode for Pod {
         let root = FieldPath::Root;
         let (metadata, path) = (root.field("metadata"), root.field("spec"));
         let Some(spec) = object.get(SPEC) else { return };
+        if let Some(why) = change.old.and_then(|old| refusal(old, change.subresource)) {
+            return errors.only(FieldError::forbidden(podspec::NO_FIELD, why));
+        }
         let notes = annotations::annotations(object);
         let of_status = change.subresource == "status";
         if !of_status {
@@ -141,6 +148,20 @@ impl KindCode for Pod {
             "status.podIPs" => String::new(),
             _ => return None,
         })
+    }
+}
+
+/// Why a subresource of a pod cannot be written, whatever is written.
+fn refusal(old: &Document, subresource: &str) -> Option<&'static str> {
+    let is_mirror = annotations::is_mirror(annotations::annotations(old));
+    let is_windows = old.str(&["spec", "os", "name"]) == Some("windows");
+    match subresource {
+        "ephemeralcontainers" if is_mirror => {
+            Some("static pods do not support ephemeral containers")
+        }
+        "resize" if is_mirror => Some("static pods cannot be resized"),
+        "resize" if is_windows => Some("windows pods cannot be resized"),
+        _ => None,
     }
 }
 

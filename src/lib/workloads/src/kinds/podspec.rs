@@ -11,6 +11,8 @@ use crate::cells::list_at;
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 
+/// An empty path as kube-apiserver prints it.
+pub(crate) const NO_FIELD: &str = "[]";
 /// The only field of a volume that is not a source.
 const VOLUME_NAME: &str = "name";
 

@@ -7,6 +7,7 @@ use crate::checks::{FieldErrors, cidr, number, text};
 use crate::hooks::KindCode;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
 use std::collections::{HashMap, HashSet};
@@ -48,7 +49,13 @@ impl KindCode for Service {
 
     fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
         if change.subresource.is_empty() {
-            validate(change.old, object, errors);
+            // kube-apiserver allocates before it validates.
+            if addresses::are_well_formed(object, errors) {
+                match refused_port(change.old, object) {
+                    Some(error) => errors.only(error),
+                    None => validate(change.old, object, errors),
+                }
+            }
         } else if change.subresource == "status"
             && object.str(&["spec", "type"]) != Some("LoadBalancer")
             && !object.list(&["status", "loadBalancer", "ingress"]).is_empty()
@@ -154,7 +161,7 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
         }
     }
     exposure(old, object, errors);
-    addresses::validate(object, errors);
+    addresses::validate_headless(object, errors);
     if let Some(old) = old {
         addresses::validate_change(old, object, errors);
         let is_checked = |object: &Document| needs_health_check(object);
@@ -170,9 +177,6 @@ fn validate(old: Option<&Document>, object: &Document, errors: &mut FieldErrors)
             errors.invalid(spec.field("loadBalancerClass"), shown, "may not change once set");
         }
         balancer_class(object, errors);
-    }
-    if errors.count() == 0 {
-        allocated(old, object, errors);
     }
 }
 
@@ -191,24 +195,45 @@ fn balancer_class(object: &Document, errors: &mut FieldErrors) {
     }
 }
 
-/// The first port that cannot be allocated; reported only if there are no other errors.
-fn allocated(old: Option<&Document>, object: &Document, errors: &mut FieldErrors) {
+/// The error of the first node port that cannot be allocated.
+fn refused_port(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     const RANGE: &str =
         "provided port is not in the valid range. The range of valid ports is 30000-32767";
+    const TAKEN: &str = "provided port is already allocated";
     if !matches!(object.str(&["spec", "type"]), Some("NodePort" | "LoadBalancer")) {
-        return;
+        return None;
     }
-    let nodes = |object: &Document| -> Vec<i64> {
-        object.list(&["spec", "ports"]).iter().map(|port| number(port, "nodePort")).collect()
-    };
-    let before: HashSet<i64> = old.map(nodes).unwrap_or_default().into_iter().collect();
-    let is_foreign =
-        |node: &i64| *node != 0 && !NODE_PORTS.contains(node) && !before.contains(node);
-    let nodes = nodes(object);
-    if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| is_foreign(node)) {
-        let (root, ports) = (FieldPath::Root, "spec.ports");
-        errors.invalid(root.field(ports).index(at).field("nodePort"), *node, RANGE);
+    let ports = object.list(&["spec", "ports"]);
+    let node = |port: &Value| number(port, "nodePort");
+    let mut taken: HashSet<i64> =
+        old.map_or(&[][..], |old| old.list(&["spec", "ports"])).iter().map(node).collect();
+    // Of a new service, ports with one number share the first node port that one of them has.
+    let mut shared: HashMap<i64, i64> = HashMap::new();
+    for port in ports.iter().filter(|port| node(port) != 0) {
+        shared.entry(number(port, "port")).or_insert_with(|| node(port));
     }
+    let mut begun = HashSet::new();
+    let allocates = needs_node_ports(object);
+    for (at, port) in ports.iter().enumerate().filter(|(_, port)| allocates || node(port) != 0) {
+        let own = number(port, "port");
+        let wanted = match (old, shared.get(&own)) {
+            (None, Some(first)) if begun.insert(own) => *first,
+            (None, Some(first)) if node(port) == *first => continue,
+            _ => node(port),
+        };
+        let why = match wanted {
+            0 => continue,
+            // Another protocol may have the same one.
+            wanted if old.is_some() && taken.contains(&wanted) => continue,
+            wanted if !NODE_PORTS.contains(&wanted) => RANGE,
+            wanted if taken.insert(wanted) => continue,
+            _ => TAKEN,
+        };
+        let (root, list) = (FieldPath::Root, "spec.ports");
+        let list = root.field(list);
+        return Some(FieldError::invalid(list.index(at).field("nodePort"), wanted, why));
+    }
+    None
 }
 
 /// Rules for external access: external names, source ranges, topology hints.

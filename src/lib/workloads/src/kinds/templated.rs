@@ -6,7 +6,7 @@ use crate::hooks::KindCode;
 use crate::kinds::podspec::validate::{self as specs, SpecOwner, matches, template_labels};
 use crate::kinds::podspec::{self, warnings};
 use crate::paths::FieldPath;
-use crate::rules::{same_given, texts as selectors};
+use crate::rules::{same, same_before_completion, texts as selectors};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::quote;
@@ -198,7 +198,7 @@ impl KindCode for StatefulSet {
             });
             Value::Object(spec)
         };
-        if change.old.is_some_and(|old| !same_given(&spec(old), &spec(object))) {
+        if change.old.is_some_and(|old| !same(Some(&spec(old)), Some(&spec(object)))) {
             let (root, field) = (FieldPath::Root, "spec");
             errors.forbidden(root.field(field), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden");
         }
@@ -385,9 +385,8 @@ impl KindCode for DaemonSet {
         if !change.subresource.is_empty() {
             return object.set(&path, generation(old).to_string());
         }
-        let [before, after] =
-            [old, object].map(|it| it.get(&["spec", "template"]).unwrap_or(&Value::Null));
-        let changed = !same_given(before, after);
+        let [before, after] = [old, object].map(|it| it.get(&["spec", "template"]));
+        let changed = !same_before_completion(before, after);
         object.set(&path, generation(old).saturating_add(i64::from(changed)).to_string());
     }
 

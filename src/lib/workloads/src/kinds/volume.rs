@@ -1,13 +1,13 @@
 //! PersistentVolume and PersistentVolumeClaim.
 
 use crate::cells::{CellValue, at, list_at, str_at};
-use crate::checks::{FieldErrors, text};
+use crate::checks::{self, FieldErrors, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec::resources;
 use crate::paths::FieldPath;
 use crate::resource_names;
 use crate::rules::numbers::NO_AMOUNT;
-use crate::rules::{same, same_given};
+use crate::rules::same;
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::quantity::Quantity;
@@ -26,6 +26,23 @@ const SHARED_FIELDS: [&str; 9] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
+/// Sources that are mounted with the options of an annotation.
+const MOUNTED: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 /// The deprecated annotation for the class name.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const ATTRIBUTES_CLASS: &[&str] = &["spec", "volumeAttributesClassName"];
@@ -67,10 +84,11 @@ impl KindCode for PersistentVolume {
         let root = FieldPath::Root;
         let spec = root.field("spec");
         let is_given = |object: &Document, path: &[&str]| at_given(object, path).is_some();
-        let has_class = is_given(object, ATTRIBUTES_CLASS);
-        if has_class && !is_given(object, &["spec", "csi"]) {
-            let why = "has to be specified when using volumeAttributesClassName";
-            errors.required(spec.field("csi"), why);
+        let is_mounted = MOUNTED.iter().any(|source| is_given(object, &["spec", source]));
+        if object.annotation(MOUNT_OPTIONS).is_some() && !is_mounted {
+            let (place, why) =
+                ("metadata.annotations", "may not specify mount options for this volume type");
+            errors.forbidden(root.field(place).field(MOUNT_OPTIONS), why);
         }
         let Some(old) = change.old else { return };
         let may_set_secret = is_given(old, &["spec", "csi"]) && !is_given(old, EXPAND_SECRET);
@@ -86,7 +104,7 @@ impl KindCode for PersistentVolume {
             });
             Value::Object(spec)
         };
-        if !same_given(&source(old), &source(object)) {
+        if !same(Some(&source(old)), Some(&source(object))) {
             let why = "spec.persistentvolumesource is immutable after creation";
             errors.forbidden(spec.field("persistentvolumesource"), why);
         }
@@ -103,7 +121,7 @@ impl KindCode for PersistentVolume {
                 "field is immutable, except for updating from beta label to GA",
             );
         }
-        if is_given(old, ATTRIBUTES_CLASS) && !has_class {
+        if is_given(old, ATTRIBUTES_CLASS) && !is_given(object, ATTRIBUTES_CLASS) {
             let why = "update from non-nil value to nil is forbidden";
             errors.forbidden(spec.field("volumeAttributesClassName"), why);
         }
@@ -155,7 +173,10 @@ impl KindCode for VolumeClaim {
             if !text(reference, "namespace").is_empty() {
                 let why = "may not be specified when dataSourceRef.namespace is specified";
                 errors.invalid(spec, json!({}), why);
-            } else if !same(Some(source), Some(reference)) {
+            } else if ["apiGroup", "kind", "name"]
+                .iter()
+                .any(|field| checks::given(source, field) != checks::given(reference, field))
+            {
                 errors.invalid(spec, json!({}), "must match dataSourceRef");
             }
         }
@@ -221,7 +242,7 @@ fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
         }
         spec
     };
-    if !same_given(&fixed(old), &fixed(object)) {
+    if !same(Some(&fixed(old)), Some(&fixed(object))) {
         let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
         errors.forbidden(spec, why);
     }
@@ -230,7 +251,8 @@ fn claim_change(old: &Document, object: &Document, errors: &mut FieldErrors) {
     if !same(modes[0], modes[1]) {
         errors.invalid(root.field("volumeMode"), modes[1], "field is immutable");
     }
-    if at_given(old, &["status", "currentVolumeAttributesClassName"]).is_some() {
+    let is_changed = at_given(old, ATTRIBUTES_CLASS) != at_given(object, ATTRIBUTES_CLASS);
+    if is_changed && at_given(old, &["status", "currentVolumeAttributesClassName"]).is_some() {
         let path = spec.field("volumeAttributesClassName");
         match object.str(ATTRIBUTES_CLASS) {
             None => errors.forbidden(
@@ -336,7 +358,6 @@ fn data_sources(old: Option<&Document>, object: &mut Document) {
 }
 
 fn old_annotations(object: &Document, out: &mut Warnings) {
-    const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
     let (root, place) = (FieldPath::Root, "metadata.annotations");
     let path = root.field(place);
     let has = |key: &str| object.get(&["metadata", "annotations", key]).is_some();

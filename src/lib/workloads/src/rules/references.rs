@@ -3,8 +3,9 @@
 
 use super::field::{CheckFn, RuledField, listed};
 use crate::checks::{self, FieldErrors, text};
+use crate::conditions::find;
 use crate::paths::FieldPath;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -45,6 +46,22 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "resourcefield" => resource_field,
         "localpath" => local_path,
         "iqn" => initiator,
+        "notofroot" => |it, errors| {
+            let path: Vec<&str> = it.rule.argument.split('.').collect();
+            if find(it.object, &path).and_then(Value::as_str).is_some_and(is_root) {
+                errors.forbidden(it.path, it.detail(""));
+            }
+        },
+        // Of an object that was stored with a group, none is judged.
+        "group" => |it, errors| {
+            let has_group = |old: &Map| {
+                it.names()
+                    .any(|field| find(old, &[field, "apiGroup"]).is_some_and(Value::is_string))
+            };
+            if it.set().is_some() && !it.old.is_some_and(has_group) {
+                errors.all_invalid(it.path, it.text(), name::dns1123_subdomain(it.text()));
+            }
+        },
         "hostports" => |it, errors| {
             const MAX_TENANT_BYTES: usize = 64;
             let tenant = it.object.get("tenant").and_then(Value::as_str).unwrap_or_default();
@@ -184,6 +201,19 @@ fn resource_field(it: &RuledField<'_>, errors: &mut FieldErrors) {
 /// A relative path that avoids the names reserved in volumes.
 fn local_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
     checks::local_path(it.text(), it.path, errors);
+}
+
+/// Whether a path leads to the root.
+fn is_root(path: &str) -> bool {
+    let mut depth = 0usize;
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => depth = depth.saturating_sub(1),
+            _ => depth += 1,
+        }
+    }
+    path.starts_with('/') && depth == 0
 }
 
 /// An iSCSI name in one of its three formats.

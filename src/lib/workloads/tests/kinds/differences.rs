@@ -141,7 +141,7 @@ fn labels_and_annotations_of_a_stateful_sets_pods_are_judged_twice() {
 }
 
 #[test]
-fn only_ports_of_valid_services_are_allocated() {
+fn ports_of_services_are_allocated_before_anything_else_is_judged() {
     let errors = |kind: &str, ports: Value| {
         made("services", "Service", json!({"spec": {"type": kind, "ports": ports}})).1
     };
@@ -150,7 +150,28 @@ fn only_ports_of_valid_services_are_allocated() {
     assert_eq!(errors("NodePort", json!([port("a", 30_000)])), [""; 0]);
     assert_eq!(errors("NodePort", json!([port("a", 7), port("b", 8)])), [low]);
     assert_eq!(errors("ClusterIP", json!([port("a", 7)])), ["Forbidden spec.ports[0].nodePort"]);
-    assert_eq!(errors("NodePort", json!([port("A_", 7)])), ["Invalid spec.ports[0].name"]);
+    assert_eq!(errors("NodePort", json!([port("A_", 7)])), [low]);
+    assert_eq!(errors("NodePort", json!([port("A_", 0)])), ["Invalid spec.ports[0].name"]);
+    // Another port may not have the same one, unless it has the same number.
+    let at = |number: i64, protocol: &str, node: i64| {
+        let name = format!("p{number}{}", protocol.to_lowercase());
+        json!({"name": name, "port": number, "protocol": protocol, "nodePort": node})
+    };
+    let taken = json!([at(1, "TCP", 30_000), at(2, "UDP", 30_000)]);
+    assert_eq!(errors("NodePort", taken), ["Invalid spec.ports[1].nodePort"]);
+    let shared = json!([at(1, "TCP", 0), at(1, "UDP", 30_000)]);
+    assert_eq!(errors("NodePort", shared), [""; 0]);
+    let first = json!([at(1, "TCP", 0), at(1, "UDP", 7)]);
+    assert_eq!(errors("NodePort", first), [low]);
+    let service =
+        |ports: Value| object("Service", json!({"spec": {"type": "NodePort", "ports": ports}}));
+    let (stored, none) = create("services", service(json!([at(1, "TCP", 30_000)])));
+    assert_eq!(none, [""; 0]);
+    let both = json!([at(1, "TCP", 30_000), at(1, "UDP", 30_000)]);
+    assert_eq!(update("services", &stored, service(both)).1, [""; 0]);
+    let odd = json!({"type": "NodePort", "clusterIP": "a/b", "externalIPs": ["a"], "ports": [at(1, "TCP", 7)]});
+    let found = update("services", &stored, object("Service", json!({ "spec": odd }))).1;
+    assert_eq!(found, ["Invalid spec.clusterIPs[0]"]);
 }
 
 #[test]

@@ -9,8 +9,6 @@ use crate::rules::same;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 
 const MUTABLE: [&str; 2] = ["cpu", "memory"];
-/// An empty path as kube-apiserver prints it.
-const NO_FIELD: &str = "[]";
 const ONLY: &str = "only cpu and memory resources are mutable";
 const ONLY_AT_POD_LEVEL: &str = "only cpu and memory resources are mutable at pod-level";
 const RESTARTS: &str = "RestartContainer";
@@ -19,12 +17,6 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     let root = FieldPath::Root;
     let spec = root.field("spec");
     let (Some(before), Some(after)) = (old.get(&["spec"]), object.get(&["spec"])) else { return };
-    if old.get(&["metadata", "annotations", "kubernetes.io/config.mirror"]).is_some() {
-        return errors.forbidden(root.field(NO_FIELD), "static pods cannot be resized");
-    }
-    if at(before, &["os", "name"]).and_then(Value::as_str) == Some("windows") {
-        return errors.forbidden(root.field(NO_FIELD), "windows pods cannot be resized");
-    }
     let class = old.str(&["status", "qosClass"]).unwrap_or_default();
     let was = if class.is_empty() { qos::class(old) } else { class };
     if was != qos::class(object) {
@@ -134,7 +126,10 @@ fn pod_level(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut Fi
             errors.forbidden(path.field(kind), &why);
         }
     }
-    if !same(old.map(masked).as_ref(), new.map(masked).as_ref()) {
+    // Those that a pod had none of are as good as none when nothing else remains.
+    let is_more = |kept: &Value| kept.as_object().is_none_or(|fields| !fields.is_empty());
+    let kept = new.map(masked).filter(|kept| old.is_some() || is_more(kept));
+    if !same(old.map(masked).as_ref(), kept.as_ref()) {
         let why = if is_set { ONLY_AT_POD_LEVEL } else { ONLY };
         errors.forbidden(spec, why);
     }
@@ -171,6 +166,8 @@ fn masked(resources: &Value) -> Value {
         let map = resources.get_mut(field).and_then(Value::as_object_mut);
         if let Some(map) = map {
             MUTABLE.iter().for_each(|name| _ = Map::remove(map, name));
+            let is_empty = map.is_empty();
+            resources.as_object_mut().filter(|_| is_empty).map(|fields| fields.remove(field));
         }
     }
     resources

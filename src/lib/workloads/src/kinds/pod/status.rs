@@ -9,12 +9,13 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::work::CountedKey;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 
 /// Conditions without a qualified name.
 const SYSTEM: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
+const OBSERVED: &str = "observedGeneration";
 const LISTS: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
     ("initContainerStatuses", "initContainers"),
@@ -36,9 +37,9 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
             errors.forbidden(place, "may not be set on pods that are already bound to a node");
         }
     }
-    if number(after, "observedGeneration") < 0 {
-        let value = number(after, "observedGeneration");
-        errors.invalid(path.field("observedGeneration"), value, NOT_NEGATIVE);
+    if number(after, OBSERVED) < 0 {
+        let value = number(after, OBSERVED);
+        errors.invalid(path.field(OBSERVED), value, NOT_NEGATIVE);
     }
     if text(before, "qosClass") != text(after, "qosClass") {
         errors.invalid(path.field("qosClass"), text(after, "qosClass"), "field is immutable");
@@ -63,15 +64,39 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     }
 }
 
+/// Keeps the generations that a status was of, where a new one does not say.
+pub(super) fn keep_observed(old: &Document, object: &mut Document) {
+    const OF_STATUS: [&str; 2] = ["status", OBSERVED];
+    let observed = |path: &[&str], of: &Document| of.get(path).and_then(Value::as_i64).unwrap_or(0);
+    let before = observed(&OF_STATUS, old);
+    if before != 0 && observed(&OF_STATUS, object) == 0 {
+        object.set(&OF_STATUS, before);
+    }
+    let mut known: HashMap<&str, VecDeque<i64>> = HashMap::new();
+    for condition in old.list(&["status", "conditions"]) {
+        let generation = number(condition, OBSERVED);
+        known.entry(text(condition, "type")).or_default().push_back(generation);
+    }
+    let conditions = object.get_mut(&["status", "conditions"]).and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flat_map(|list| list.iter_mut()) {
+        let before = known.get_mut(text(condition, "type")).and_then(VecDeque::pop_front);
+        let before = before.unwrap_or(0);
+        let is_given = number(condition, OBSERVED) != 0;
+        if let Some(fields) = condition.as_object_mut().filter(|_| before != 0 && !is_given) {
+            fields.insert(OBSERVED, before.into());
+        }
+    }
+}
+
 fn conditions(status: &Value, list: FieldPath<'_>, errors: &mut FieldErrors) {
     for (at, condition) in items(status, "conditions").iter().enumerate() {
         if errors.is_full() {
             return;
         }
         let (path, kind) = (list.index(at), text(condition, "type"));
-        if number(condition, "observedGeneration") < 0 {
-            let value = number(condition, "observedGeneration");
-            errors.invalid(path.field("observedGeneration"), value, NOT_NEGATIVE);
+        if number(condition, OBSERVED) < 0 {
+            let value = number(condition, OBSERVED);
+            errors.invalid(path.field(OBSERVED), value, NOT_NEGATIVE);
         }
         if !SYSTEM.contains(&kind) {
             errors.all_invalid(path.field("Type"), kind, name::qualified_name(kind));

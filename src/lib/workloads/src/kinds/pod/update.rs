@@ -3,7 +3,8 @@
 use crate::cells::{at, list_at};
 use crate::checks::{FieldErrors, items, number, text};
 use crate::paths::FieldPath;
-use crate::rules::{same, same_given};
+use crate::rules::same;
+use crate::types;
 use ferrokube_apimachinery::document::{Document, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -66,7 +67,7 @@ fn main(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut FieldEr
         && number(after, "terminationGracePeriodSeconds") == 1;
     let fixed = |spec: &Value| fixed(spec, gated, released);
     let (before, after) = (fixed(before), fixed(after));
-    if !same_given(&before, &after) {
+    if !same(Some(&before), Some(&after)) {
         errors.forbidden(spec, OTHERS);
     }
 }
@@ -105,7 +106,15 @@ fn tolerations(before: &Value, after: &Value, spec: FieldPath<'_>, errors: &mut 
     let kept: HashSet<[String; 4]> = items(after, "tolerations").iter().map(key).collect();
     if !items(before, "tolerations").iter().all(|old| kept.contains(&key(old))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
-        errors.forbidden(spec.field("tolerations"), why);
+        return errors.forbidden(spec.field("tolerations"), why);
+    }
+    // All of them once more.
+    let path = spec.field("tolerations");
+    let Some(rules) = types::of("core.v1.Toleration") else { return };
+    for (index, toleration) in items(after, "tolerations").iter().enumerate() {
+        if let Some(fields) = toleration.as_object() {
+            rules.check(fields, None, path.index(index), errors);
+        }
     }
 }
 

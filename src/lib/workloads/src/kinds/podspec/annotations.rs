@@ -4,11 +4,15 @@ use super::containers;
 use crate::cells::at;
 use crate::checks::{FieldErrors, text};
 use crate::paths::FieldPath;
+use crate::types;
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::work::CountedKey;
 use std::collections::HashSet;
 
+/// Marks what the kubelet makes for a pod of its own files.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -16,6 +20,11 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 pub(crate) fn annotations(object: &Document) -> Option<&Map> {
     object.get(&["metadata", "annotations"]).and_then(Value::as_object)
+}
+
+/// Whether these are the annotations of a pod that stands for one of a kubelet's files.
+pub(crate) fn is_mirror(annotations: Option<&Map>) -> bool {
+    annotations.is_some_and(|annotations| annotations.contains_key(MIRROR))
 }
 
 /// The annotations of a pod or a template.
@@ -36,6 +45,9 @@ pub(crate) fn validate(
             let why = "must set spec.nodeName if mirror pod annotation is set";
             errors.invalid(path.key(key), value, why);
         }
+        if key == TOLERATIONS && !value.is_empty() {
+            tolerations(value, path, errors);
+        }
         if key == DELETION_COST && !is_cost(value) {
             errors.invalid(path.key(key), value, "must be a 32bit integer");
         }
@@ -53,6 +65,51 @@ pub(crate) fn validate(
                 errors.invalid(path.key(key), value, &why);
             }
         }
+    }
+}
+
+/// Tolerations in an annotation, from before there was a field for them.
+fn tolerations(text: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    const FIELDS: [(&str, &str, &str); 5] = [
+        ("key", "Key", "string"),
+        ("operator", "Operator", "core.TolerationOperator"),
+        ("value", "Value", "string"),
+        ("effect", "Effect", "core.TaintEffect"),
+        ("tolerationSeconds", "TolerationSeconds", "int64"),
+    ];
+    let misfit = |value: &Value, of: &str| {
+        format!("json: cannot unmarshal {} into Go {of}", json::type_name(value))
+    };
+    let unfit = |toleration: &Value| {
+        let Some(fields) = toleration.as_object() else {
+            return (!toleration.is_null())
+                .then(|| misfit(toleration, "value of type core.Toleration"));
+        };
+        FIELDS.iter().find_map(|(field, shown, kind)| {
+            let value = fields.get(field).filter(|value| !value.is_null())?;
+            let fits = if *kind == "int64" { value.as_i64().is_some() } else { value.is_string() };
+            let of = format!("struct field Toleration.{shown} of type {kind}");
+            (!fits).then(|| misfit(value, &of))
+        })
+    };
+    let list = match json::read_any(text.as_bytes()).map(|read| read.value) {
+        Ok(Value::Array(list)) => list,
+        Ok(Value::Null) => return,
+        Ok(other) => {
+            let why = misfit(&other, "value of type []core.Toleration");
+            return errors.invalid(path, TOLERATIONS, &why);
+        }
+        Err(error) => return errors.invalid(path, TOLERATIONS, &error.to_string()),
+    };
+    if let Some(why) = list.iter().find_map(unfit) {
+        return errors.invalid(path, TOLERATIONS, &why);
+    }
+    let Some(rules) = types::of("core.v1.Toleration") else { return };
+    let path = path.field(TOLERATIONS);
+    let zero = Map::new();
+    for (index, toleration) in list.iter().enumerate() {
+        let fields = toleration.as_object().unwrap_or(&zero);
+        rules.check(fields, None, path.index(index), errors);
     }
 }
 

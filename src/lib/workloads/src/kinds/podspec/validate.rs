@@ -1,6 +1,6 @@
 //! Cross-field validation of pod specs: names, mounts, ports and resources.
 
-use super::{annotations, is_sidecar, platform, resources, volumes};
+use super::{NO_FIELD, annotations, is_sidecar, platform, resources, volumes};
 use crate::cells::{at, list_at, str_at};
 use crate::checks::{FieldErrors, given, is_true, items, number, text};
 use crate::paths::FieldPath;
@@ -42,6 +42,7 @@ pub(crate) fn validate(
     errors: &mut FieldErrors,
 ) {
     let volumes = volumes::volumes(spec, owner, path, errors);
+    mirrored_claims(spec, owner, path.field("resourceClaims"), errors);
     let claims: HashSet<&str> =
         items(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
     let mut names = HashSet::new();
@@ -85,6 +86,27 @@ pub(crate) fn validate(
     host_network(spec, owner, path, errors);
     spread(spec, path, errors);
     platform::validate(spec, path, errors);
+}
+
+/// Refuses claims of a pod that stands for one of a kubelet's files, whatever they are.
+fn mirrored_claims(
+    spec: &Value,
+    owner: SpecOwner<'_>,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    let annotations = owner.pod.and_then(|metadata| metadata.get("annotations"));
+    let claims = items(spec, "resourceClaims");
+    if claims.is_empty() || !annotations::is_mirror(annotations.and_then(Value::as_object)) {
+        return;
+    }
+    errors.forget(path);
+    for _ in claims {
+        errors.forbidden(
+            FieldPath::Root.field(NO_FIELD),
+            "static pods do not support resource claims",
+        );
+    }
 }
 
 /// Appends the errors of a template at a path.

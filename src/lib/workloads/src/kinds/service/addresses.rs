@@ -98,7 +98,7 @@ pub(super) fn families(old: Option<&Document>, object: &mut Document) {
 }
 
 /// Rejects node ports of a headless service.
-fn validate_headless(object: &Document, errors: &mut FieldErrors) {
+pub(super) fn validate_headless(object: &Document, errors: &mut FieldErrors) {
     let kind = object.str(&["spec", "type"]).unwrap_or_default();
     if is_headless(object) && matches!(kind, "NodePort" | "LoadBalancer") {
         let (root, list) = (FieldPath::Root, "spec.clusterIPs");
@@ -108,18 +108,16 @@ fn validate_headless(object: &Document, errors: &mut FieldErrors) {
 }
 
 /// Checks made by kube-apiserver's allocator, before all others: their errors are reported alone.
-pub(super) fn validate(object: &Document, errors: &mut FieldErrors) {
+/// Returns whether there are none.
+pub(super) fn are_well_formed(object: &Document, errors: &mut FieldErrors) -> bool {
     if is_external(object) {
-        return validate_headless(object, errors);
+        return true;
     }
     check(object, errors);
     let root = FieldPath::Root;
-    let are_odd = errors.prefer(
+    !errors.prefer(
         &[ALL, FAMILIES, POLICY].map(|field| root.field("spec").field(field[1]).to_string()),
-    );
-    if !are_odd {
-        validate_headless(object, errors);
-    }
+    )
 }
 
 fn check(object: &Document, errors: &mut FieldErrors) {
