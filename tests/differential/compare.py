@@ -16,7 +16,8 @@ OBJECT = re.compile(
     r"(?=: (?:field is immutable|invalid label selector|supported values: |must be 'RollingUpdate' or|`selector` (?:not auto-generated|will be auto-generated)|requires indexed completion mode|can only be set when seccomp type is Localhost|cannot set `allowPrivilegeEscalation`|must specify one of: `resourceClaimName`|minAvailable and maxUnavailable cannot|must have exactly one node selector term|may specify no more than one IP for each IP family$|may only hold up to|only allowed for updateStrategy)|$)",
     re.S,
 )
-ALLOCATOR = re.compile("failed to allocate IP: IPAddress|not configured (?:on this cluster|for dual-stack services)")
+# What one server says instead of all else: an allocator, or the check of a default before that of the rules.
+INSTEAD = re.compile(r"failed to allocate IP: |not configured (?:on this cluster|for dual-stack services)|provided port is not in the valid range|default: Invalid value: .*rule compile error", re.S)
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
 APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
@@ -161,8 +162,9 @@ def of_list(value):
 
 
 def made_in_order(items):
-    """Items with names that each server makes up, in the order in which they were made."""
-    made = lambda item: bool(SUFFIX.match(str(((item.get("object", item) or {}).get("metadata") or {}).get("name", "")))) if isinstance(item, dict) else False
+    """Items with names that each server makes up, in the order in which they were made; some are named after the uid of another."""
+    name = lambda item: str(((item.get("object", item) or {}).get("metadata") or {}).get("name", "")) if isinstance(item, dict) else ""
+    made = lambda item: bool(SUFFIX.match(name(item)) or UID.fullmatch(name(item)))
     return [item for item in items if not made(item)] + sorted((item for item in items if made(item)), key=revision_of) if items else items
 
 
@@ -343,8 +345,10 @@ def signatures(request, left, right, found):
     if left["status"] != right["status"]:
         what = f"path {request['method']}" if request["what"] == "path" else request["what"]
         return [f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"]
-    # What the allocator of addresses refuses is all that kube-apiserver says.
-    found = [place for place in found if ALLOCATOR.search(str(place[2]))] or found
+    found = [place for place in found if INSTEAD.search(f"{place[1]} {place[2]}")] or found
+    if any(place[0].endswith("metadata.managedFields") and place[2] is ABSENT for place in found):
+        # The loss of these alone makes a revision.
+        found = [place for place in found if not place[0].endswith("metadata.resourceVersion")]
     # The sentence repeats what the causes say.
     places = [place for place in found if not place[0].endswith("body.message")] or found[:1]
     return list(dict.fromkeys(about_place(request, left["status"], *place) for place in places))

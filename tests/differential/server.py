@@ -132,6 +132,8 @@ class Session:
 
     def __init__(self, server):
         self.server, self.known = server, {}
+        # What the sequence waited for.
+        self.settled = []
 
     def fill(self, text):
         return PLACEHOLDER.sub(lambda match: self.known.get((match[1], match[2]), f"no-{match[1]}"), text)
