@@ -42,6 +42,11 @@ impl WakeGate {
         Self { waker: Waker::from(Arc::clone(&signal)), signal }
     }
 
+    /// Opens the gate, and wakes the task that polls through it.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
     /// Polls, unless the last poll was pending and no wake came since.
     pub(crate) fn poll<R>(
         &self,

@@ -10,6 +10,7 @@ use crate::body::received;
 use crate::connection::{HandlerFuture, ListenerState, Requests};
 use crate::gate::WakeGate;
 use crate::handler::Request;
+use crate::open_calls::{OpenCalls, OpenEntry};
 use crate::peer::PeerChain;
 use crate::slow_client::CountedChunk;
 use crate::tls::{Tls, TlsError};
@@ -44,6 +45,7 @@ struct ProcessListener {
     serving: watch::Receiver<Option<Arc<ListenerState>>>,
     /// Held by requests until they are answered. Their bodies are the client's.
     slots: Arc<Semaphore>,
+    open: Arc<OpenCalls>,
 }
 
 /// The listener's end. While it does not serve, requests wait, as connections do in the backlog;
@@ -52,6 +54,9 @@ pub(crate) struct ProcessAcceptor {
     /// `None` unless it serves: a client keeps nothing of a server that has ended.
     serving: watch::Sender<Option<Arc<ListenerState>>>,
     slots: Arc<Semaphore>,
+    /// Requests and streams. Cut off with the listener, unless that has shut down.
+    open: Arc<OpenCalls>,
+    has_shut_down: bool,
 }
 
 impl ProcessAcceptor {
@@ -66,6 +71,11 @@ impl ProcessAcceptor {
         let _ = self.slots.acquire_many(PROCESS_REQUESTS).await;
     }
 
+    /// Ends after a shutdown: what is unanswered or unread is left to its client.
+    pub(crate) fn finish(mut self) {
+        self.has_shut_down = true;
+    }
+
     /// Unanswered requests.
     pub(crate) fn in_flight(&self) -> usize {
         (PROCESS_REQUESTS as usize).saturating_sub(self.slots.available_permits())
@@ -76,6 +86,9 @@ impl Drop for ProcessAcceptor {
     fn drop(&mut self) {
         self.serving.send_replace(None);
         self.slots.close();
+        if !self.has_shut_down {
+            self.open.cut();
+        }
     }
 }
 
@@ -89,8 +102,14 @@ impl InProcess {
     pub(crate) fn new(address: SocketAddr, tls: Tls) -> (Self, ProcessAcceptor) {
         let slots = Arc::new(Semaphore::new(PROCESS_REQUESTS as usize));
         let (sender, serving) = watch::channel(None);
-        let acceptor = ProcessAcceptor { serving: sender, slots: Arc::clone(&slots) };
-        (Self(Arc::new(ProcessListener { address, tls, serving, slots })), acceptor)
+        let open = Arc::<OpenCalls>::default();
+        let acceptor = ProcessAcceptor {
+            serving: sender,
+            slots: Arc::clone(&slots),
+            open: Arc::clone(&open),
+            has_shut_down: false,
+        };
+        (Self(Arc::new(ProcessListener { address, tls, serving, slots, open })), acceptor)
     }
 
     /// A client that shows a certificate, which is verified like that of a connection: with the
@@ -118,7 +137,7 @@ impl InProcess {
 /// Sends requests to the listener's handler, as one peer. Clones share the peer.
 ///
 /// Requests wait until the listener serves, and fail once it shuts down. Dropping a request or its
-/// response cancels it, as closing its stream would.
+/// response cancels it, as closing its stream would. Those of a listener that is dropped fail, too.
 #[derive(Clone)]
 pub struct InProcessClient {
     listener: Arc<ProcessListener>,
@@ -144,11 +163,14 @@ where
 
     fn call(&self, request: http::Request<B>) -> Self::Future {
         let (client, request) = (self.clone(), request.map(received));
+        let open = Arc::clone(&self.listener.open);
         Box::pin(async move {
             let mut task = client.begin(request).await?;
-            // A panic of the handler has become a response.
-            let response = (&mut task.0).await.map_err(io::Error::other)?;
-            Ok(response.map_err(io::Error::other)?.map(InProcessBody::new))
+            let handle = task.0.abort_handle();
+            let _open = open.add(move || handle.abort());
+            // A panic of the handler has become a response, so it was cut off.
+            let response = (&mut task.0).await.map_err(|_| ended())?;
+            Ok(response.map_err(io::Error::other)?.map(|body| InProcessBody::new(body, &open)))
         })
     }
 }
@@ -193,16 +215,27 @@ impl Drop for RequestTask {
 
 /// A response to a client in the process.
 pub struct InProcessBody {
-    body: CountedBody,
-    /// `None` for a body that is complete. A stream would be polled all the way down to the store
-    /// with every wake of the client's task, which may wait for several.
-    gate: Option<WakeGate>,
+    /// `None` once it was cut off.
+    body: Option<CountedBody>,
+    /// `None` for a body that is complete.
+    stream: Option<OpenStream>,
+}
+
+/// A stream would be polled all the way down to the store with every wake of the client's task,
+/// which may wait for several.
+struct OpenStream {
+    gate: WakeGate,
+    entry: OpenEntry,
 }
 
 impl InProcessBody {
-    fn new(body: CountedBody) -> Self {
-        let gate = body.size_hint().exact().is_none().then(WakeGate::new);
-        Self { body, gate }
+    fn new(body: CountedBody, open: &Arc<OpenCalls>) -> Self {
+        let stream = body.size_hint().exact().is_none().then(|| {
+            let gate = WakeGate::new();
+            let waker = gate.waker();
+            OpenStream { gate, entry: open.add(move || waker.wake_by_ref()) }
+        });
+        Self { body: Some(body), stream }
     }
 }
 
@@ -220,9 +253,14 @@ impl Body for InProcessBody {
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let Self { body, gate } = &mut *self;
-        let polled = match gate {
-            Some(gate) => gate.poll(task, |task| Pin::new(body).poll_frame(task)),
+        let Self { body: source, stream } = &mut *self;
+        if stream.as_ref().is_some_and(|stream| stream.entry.is_cut()) {
+            // Of the server nothing stays open.
+            return Poll::Ready(source.take().map(|_| Err(ended())));
+        }
+        let Some(body) = source else { return Poll::Ready(None) };
+        let polled = match stream {
+            Some(stream) => stream.gate.poll(task, |task| Pin::new(body).poll_frame(task)),
             None => Pin::new(body).poll_frame(task),
         };
         // Not copied, unless the chunk references bytes in several places.
@@ -231,10 +269,10 @@ impl Body for InProcessBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
     }
 }

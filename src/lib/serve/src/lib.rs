@@ -19,6 +19,7 @@ mod held;
 pub mod in_process;
 pub mod limits;
 mod lobby;
+mod open_calls;
 pub mod peer;
 mod plain;
 pub mod reload;

@@ -96,6 +96,7 @@ impl Server {
     /// GOAWAY, HTTP/1.1 close), waits [`ListenerLimits::drain`] for requests in flight, and cuts
     /// the rest. Long responses (watches) must end themselves on shutdown. Requests of
     /// [this process](Self::in_process) that are not answered in time are left to their tasks.
+    /// Dropping it cuts off everything.
     ///
     /// Returns the number of connections cut, and of such requests.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
@@ -142,6 +143,7 @@ impl Server {
         let _ = tokio::time::timeout(drain, ended).await;
         let left = connections.len() + own.in_flight();
         connections.shutdown().await;
+        own.finish();
         left
     }
 }

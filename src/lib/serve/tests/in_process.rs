@@ -120,6 +120,30 @@ async fn a_shutdown_waits_for_answers_and_accepts_no_more_requests() {
     assert_eq!(Arc::strong_count(&setup.handler), 1, "clients keep nothing");
 }
 
+/// Not shut down: as with connections, nothing of a request or stream stays.
+#[tokio::test]
+async fn a_listener_that_is_dropped_cuts_off_what_is_open() {
+    let setup = setup(ListenerLimits::default());
+    let client = setup.in_process.anonymous_client();
+    let mut watch = bounded(client.call(get("/watch"))).await.unwrap().into_body();
+    assert!(bounded(watch.frame()).await.unwrap().is_ok());
+    let watch = tokio::spawn(async move {
+        let last = watch.frame().await.unwrap().map(|_| ());
+        (last, watch.frame().await.is_none())
+    });
+    let complete = bounded(client.call(get("/large"))).await.unwrap();
+    let hung = tokio::spawn(client.call(get("/hang")));
+    let _ = bounded(setup.handler.hung.acquire()).await.unwrap();
+    setup.serving.abort();
+    let (last, is_over) = bounded(watch).await.unwrap();
+    assert_eq!(last.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    assert!(is_over);
+    assert_eq!(refusal(bounded(hung).await.unwrap()), io::ErrorKind::ConnectionRefused);
+    assert_eq!(refusal(client.call(get("/")).await), io::ErrorKind::ConnectionRefused);
+    assert_eq!(text(complete).await.len(), 64 << 20, "it is the client's");
+    assert_eq!(Arc::strong_count(&setup.handler), 1);
+}
+
 #[tokio::test]
 async fn a_drain_does_not_wait_for_ever() {
     let drain = Duration::from_millis(50);

@@ -9,12 +9,16 @@ use ferrokube_serve::InProcessClient;
 use ferrokube_server::api::StepError;
 use ferrokube_server::{ControlPlane, ControlPlaneBuilder, ServeError};
 use http::StatusCode;
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::service::Service;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// Far beyond what the end of a watch takes.
+const BOUND: Duration = Duration::from_secs(60);
 
 fn no() -> StepError {
     StepError::Failed("no".to_owned())
@@ -85,11 +89,17 @@ async fn clients_in_the_process_end_with_their_plane_and_keep_nothing_of_it() {
         assert_eq!(asked(&client).await.unwrap(), StatusCode::OK);
         let anonymous = plane.in_process().anonymous_client();
         assert_eq!(asked(&anonymous).await.unwrap(), StatusCode::FORBIDDEN);
+        let request = http::Request::get("/api/v1/configmaps?watch=true");
+        let watch = client.call(request.body(Empty::new()).unwrap()).await.unwrap();
+        let watch = tokio::spawn(watch.into_body().collect());
         ended.extend([client, anonymous]);
-        match round % 2 {
-            0 => plane.stop().await,
-            _ => drop(plane),
+        let is_stopped = round % 2 == 0;
+        match is_stopped {
+            true => plane.stop().await,
+            false => drop(plane),
         }
+        let watched = tokio::time::timeout(BOUND, watch).await.unwrap().unwrap();
+        assert_eq!(watched.is_ok(), is_stopped, "{:?}", watched.err());
         for client in &ended {
             let error = asked(client).await.unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
