@@ -132,8 +132,10 @@ fn every_log_tracking_requirement_has_a_row_and_its_tests_exist() {
 }
 
 #[test]
-fn every_image_pull_requirement_has_a_row_and_its_tests_exist() {
-    let seen: BTreeSet<String> = checked_rows("docs/kubelet-tests.md").into_keys().collect();
+fn every_image_pull_requirement_has_a_row_a_test_and_a_fact() {
+    let rows = checked_rows("docs/kubelet-tests.md");
+    every_row_is_whole("docs/kubelet-tests.md", &rows);
+    let seen: BTreeSet<String> = rows.into_keys().collect();
     let requirements = (1..=18).map(|row| format!("I{row:02}"));
     let wanted: BTreeSet<String> =
         requirements.chain((7..=11).map(|row| format!("D{row}"))).collect();
