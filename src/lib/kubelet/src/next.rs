@@ -81,6 +81,14 @@ impl ObservedPod {
         own.max_by_key(|report| (name_of(report).1, report.created_at))
     }
 
+    /// Whether a container has run after the init containers, which have succeeded then: the
+    /// runtime may have lost them.
+    pub(crate) fn has_initialized(&self, pod: &NodePod) -> bool {
+        let has_run = |phase| matches!(phase, ContainerPhase::Running | ContainerPhase::Exited);
+        let own = pod.spec.containers.iter().filter_map(|container| self.latest(&container.name));
+        own.map(ContainerReport::state).any(has_run)
+    }
+
     /// The previous attempt of the same container.
     pub(crate) fn before(&self, report: &ContainerReport) -> Option<&ContainerReport> {
         let (name, attempt) = name_of(report);
@@ -146,6 +154,9 @@ pub(crate) fn next(
     for container in pod.spec.init_containers.iter().flatten() {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
         let is_starting = |report: &ContainerReport| holds.starting.contains(&report.id);
+        if !is_sidecar && seen.latest(&container.name).is_none() && seen.has_initialized(pod) {
+            continue;
+        }
         match step(pod, container, seen, holds, now) {
             ContainerStep::Start(attempt) => {
                 return PodAction::Start(container.name.clone(), attempt);
@@ -382,6 +393,18 @@ mod tests {
         let mut seen = seen;
         seen.containers.retain(|report| name_of(report).0 != "s");
         assert_eq!(step(&exited(seen, "s", 0, 0)), start("s", 1));
+    }
+
+    #[test]
+    fn an_init_container_that_the_runtime_has_lost_is_not_run_again() {
+        let pod = pod("{initContainers: [{name: a, image: i}, {name: s, image: i, restartPolicy: \
+                       Always}], containers: [{name: c, image: i}, {name: d, image: i}]}");
+        let mut seen = running(running(ready(), "s"), "c");
+        assert_eq!(now(&pod, &seen), start("d", 0));
+        seen.containers.remove(0);
+        assert_eq!(now(&pod, &seen), start("s", 0), "a sidecar is");
+        seen.containers[0].state = ContainerPhase::Created as i32;
+        assert_eq!(now(&pod, &seen), start("a", 0), "nothing has run yet");
     }
 
     #[test]

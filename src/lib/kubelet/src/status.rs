@@ -23,6 +23,10 @@ pub(crate) const OWNED: [&str; 7] = [
     "PodResizeInProgress",
 ];
 
+/// kubelet's message of an init container without a report.
+const LOST: &str = "Unable to get init container status from container runtime and pod has been \
+                    initialized, treat it as exited normally";
+
 /// Why a container is waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitNote {
@@ -124,12 +128,23 @@ struct StatusView<'a> {
 impl StatusView<'_> {
     /// Whether an init container no longer blocks later containers.
     fn is_past(&self, container: &Container) -> bool {
-        self.seen.latest(&container.name).is_some_and(|report| match report.state() {
-            ContainerPhase::Exited if !is_sidecar(container) => report.exit_code == 0,
-            ContainerPhase::Exited => report.started_at > 0,
-            ContainerPhase::Running if is_sidecar(container) => self.is_started(report),
-            _ => false,
-        })
+        let report = self.seen.latest(&container.name);
+        report.map_or_else(
+            || self.is_lost(container),
+            |report| match report.state() {
+                ContainerPhase::Exited if !is_sidecar(container) => report.exit_code == 0,
+                ContainerPhase::Exited => report.started_at > 0,
+                ContainerPhase::Running if is_sidecar(container) => self.is_started(report),
+                _ => false,
+            },
+        )
+    }
+
+    /// Whether the runtime has lost an init container, which has succeeded.
+    fn is_lost(&self, container: &Container) -> bool {
+        let mut inits = self.pod.spec.init_containers.iter().flatten();
+        let is_init = inits.any(|it| it.name == container.name);
+        is_init && !is_sidecar(container) && self.seen.has_initialized(self.pod)
     }
 
     fn is_started(&self, report: &ContainerReport) -> bool {
@@ -152,6 +167,16 @@ impl StatusView<'_> {
         };
         let note = self.inputs.waiting.get(&container.name);
         let Some(report) = self.seen.latest(&container.name) else {
+            if self.is_lost(container) {
+                out.ready = true;
+                let terminated = Some(ContainerStateTerminated {
+                    reason: Some("Completed".to_owned()),
+                    message: Some(LOST.to_owned()),
+                    ..ContainerStateTerminated::default()
+                });
+                out.state = Some(ContainerState { terminated, ..ContainerState::default() });
+                return out;
+            }
             let has_inits = self.pod.spec.init_containers.iter().flatten().next().is_some();
             let is_held = !may_run || (is_init && has_inits && note.is_none());
             let default = if is_held { "PodInitializing" } else { "ContainerCreating" };
@@ -492,6 +517,23 @@ mod tests {
         assert_eq!(done.phase.as_deref(), Some("Running"));
         assert_eq!(condition(&done, "Ready").0, "True");
         assert_eq!(done.pod_ip.as_deref(), Some("10.0.0.2"));
+    }
+
+    #[test]
+    fn an_init_container_that_the_runtime_has_lost_has_succeeded() {
+        let spec = "{initContainers: [{name: i, image: i}], containers: [{name: a, image: i}]}";
+        let status = of(spec, vec![report("a", 0, Running, 0)]);
+        assert_eq!(status.phase.as_deref(), Some("Running"));
+        assert_eq!(condition(&status, "Initialized").0, "True");
+        let lost = status.init_container_statuses.unwrap().remove(0);
+        let state = lost.state.unwrap().terminated.unwrap();
+        assert_eq!(
+            (lost.ready, state.exit_code, state.reason.as_deref()),
+            (true, 0, Some("Completed"))
+        );
+        let none = of(spec, Vec::new());
+        assert_eq!(none.phase.as_deref(), Some("Pending"));
+        assert_eq!(condition(&none, "Initialized").0, "False");
     }
 
     #[test]
