@@ -9,6 +9,7 @@ use crate::next::{ObservedPod, name_of};
 use crate::node::{PodNode, now};
 use crate::observe::observe;
 use crate::pod::NodePod;
+use crate::removal;
 use crate::status::{self, StatusInputs, status};
 use crate::volumes;
 use crate::worker::{WorkerError, remove_sandbox};
@@ -68,20 +69,10 @@ pub(crate) async fn end(node: &Arc<PodNode>, ending: &EndingPod) -> Result<(), W
     let (limit, own) = (node.process_limit(), uid.clone());
     in_background(move || limit.release(&own)).await?;
     let directory = assemble::pod_directory(&node.paths.root, uid);
-    let own = directory.clone();
-    in_background(move || volumes::release_all(&own)).await?;
+    in_background(move || volumes::release_all(&directory)).await?;
     csi::tear_down(node, uid).await?;
-    let removed = in_background(move || {
-        // Removing a directory would remove what is on a volume that is still mounted in it.
-        match csi::mounted_below(&directory)?.first() {
-            Some(left) => Err(io::Error::other(format!("{} is still mounted", left.display()))),
-            None => fs::remove_dir_all(directory),
-        }
-    });
-    match removed.await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
+    let (root, own) = (node.paths.root.clone(), uid.clone());
+    Ok(in_background(move || removal::remove(&root, &own)).await?)
 }
 
 /// Removes a pod's log directories, whose names end with its UID, without following links.

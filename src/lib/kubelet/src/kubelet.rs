@@ -11,6 +11,7 @@ use crate::pod::NodePod;
 use crate::pod_loop::{PodLoop, PodSources};
 use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
+use crate::removal;
 use crate::server::{KubeletServer, ServedNode};
 use ferrokube_cri::Runtime;
 use ferrokube_images::{ImageCollection, ImageManager, PullEvents};
@@ -154,7 +155,8 @@ impl Kubelet {
             let keeping = eviction::run(&own, collection);
             let registering = csi::register(Arc::clone(&own.csi), own.paths.root.clone());
             let unstaging = csi::unstage_unused(&own);
-            _ = tokio::join!(pods.run(), rotating, keeping, registering, unstaging);
+            let removing = removal::run(&own);
+            _ = tokio::join!(pods.run(), rotating, keeping, registering, unstaging, removing);
         };
         (node, files, loops)
     }

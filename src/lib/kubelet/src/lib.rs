@@ -12,7 +12,8 @@
 //! - **A worker per pod** (`worker.rs`) observes the pod's sandbox and containers, performs the
 //!   next step (`next.rs`: a pure function of the pod and the observation), and repeats; updates of
 //!   the pod reach it. When dropped, it leaves the runtime as it is; a deleted pod, and one past
-//!   its deadline (`deadline.rs`), gets a task that terminates it (`ending.rs`).
+//!   its deadline (`deadline.rs`), gets a task that terminates it (`ending.rs`) and removes its
+//!   directory, but nothing that is mounted there (`removal.rs`).
 //! - **Static pods** (`static_pods.rs`) come from files. A changed file is a new pod, which starts
 //!   after the previous one has terminated.
 //! - **Fail closed** (`supported.rs`): a pod with an unsupported field is rejected by the name of
@@ -72,6 +73,7 @@ mod pod_loop;
 mod probes;
 mod process_limit;
 mod pull_secrets;
+mod removal;
 mod resize;
 mod room;
 mod run_as;

@@ -5,6 +5,7 @@ use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
 use crate::background::in_background;
 use crate::csi;
 use crate::desired::DesiredPods;
+use crate::directories::own_pods;
 use crate::ending::{EndingPod, end};
 use crate::ends::PodEnd;
 use crate::eviction::is_critical;
@@ -30,7 +31,7 @@ use tokio::time::Instant;
 
 /// Interval between lists of the runtime: the max delay until a container's exit is noticed.
 const RELIST: Duration = Duration::from_secs(1);
-/// Interval of searches for volumes of pods that are gone.
+/// Interval of searches for files and volumes of pods that are gone.
 const ORPHANS: Duration = Duration::from_secs(60);
 /// Retry interval of a failed termination.
 const END_RETRY: Duration = Duration::from_secs(10);
@@ -261,16 +262,19 @@ impl PodLoop {
         }
     }
 
-    /// Ends pods that are gone and have left CSI volumes: the runtime need not know them, if a
-    /// kubelet was killed before it made their sandbox.
+    /// Ends pods that are gone and have left files or CSI volumes: the runtime need not know them,
+    /// if a kubelet was killed before it made their sandbox.
     async fn end_orphans(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
         if !desired.is_complete || self.orphans_at.is_some_and(|at| at.elapsed() < ORPHANS) {
             return;
         }
         self.orphans_at = Some(Instant::now());
         let root = self.node.paths.root.clone();
-        let found = in_background(move || csi::pods_with_volumes(&root)).await;
-        for uid in found.unwrap_or_default() {
+        let found = in_background(move || {
+            // Earlier kubelets of this program have not marked their directories.
+            Ok([own_pods(&root)?, csi::pods_with_volumes(&root)?].concat())
+        });
+        for uid in found.await.unwrap_or_default() {
             let is_known = desired.knows(&uid) || current.contains_key(&uid);
             if !is_known && !self.ending.contains_key(&uid) {
                 let removed = EndingPod { uid, grace: 0, pod: None, end: PodEnd::Removed };

@@ -1,7 +1,7 @@
 //! Directories of CSI volumes, and the records in them: kubelet's paths and format, so that either
 //! kubelet finds what the other has mounted.
 
-use crate::directories::{plain, pod_directory};
+use crate::directories::{directories, plain, pod_directories, pod_directory};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -124,22 +124,6 @@ pub(super) fn stage_of(directory: &Path) -> PathBuf {
     directory.join("globalmount")
 }
 
-/// Directories in a directory; none if it is missing. Links are left out.
-fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            found.push(entry.path());
-        }
-    }
-    Ok(found)
-}
-
 /// Directories of a pod's CSI volumes.
 pub(super) fn volumes_of_pod(root: &Path, uid: &str) -> io::Result<Vec<PathBuf>> {
     directories(&pod_directory(root, uid).join(PUBLISHED))
@@ -170,7 +154,7 @@ fn is_own(directory: &Path) -> bool {
 /// UIDs of the pods that have CSI volumes of this kubelet.
 pub(crate) fn pods_with_volumes(root: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for pod in directories(&root.join("pods"))? {
+    for pod in pod_directories(root)? {
         let name = pod.file_name().and_then(|name| name.to_str());
         let volumes = directories(&pod.join(PUBLISHED))?;
         if let Some(uid) = name.filter(|_| volumes.iter().any(|volume| is_own(volume))) {
@@ -182,7 +166,7 @@ pub(crate) fn pods_with_volumes(root: &Path) -> io::Result<Vec<String>> {
 
 /// Whether any pod has a record of a volume. A record that cannot be read counts.
 pub(super) fn is_used(root: &Path, driver: &str, handle: &str) -> io::Result<bool> {
-    for pod in directories(&root.join("pods"))? {
+    for pod in pod_directories(root)? {
         for volume in directories(&pod.join(PUBLISHED))? {
             let record = VolumeRecord::read(&volume)?;
             let is_it = |record: VolumeRecord| {

@@ -18,6 +18,7 @@ pub(crate) use mounts::mounts;
 use crate::assemble;
 use crate::background::in_background;
 use crate::csi::{self, CsiMountError, CsiVolume};
+use crate::directories::make_pod_directory;
 use crate::fields::NodeFacts;
 use crate::node::PodNode;
 use crate::objects::PodObjectError;
@@ -82,10 +83,8 @@ pub(crate) async fn prepare(
     pod: &NodePod,
     facts: &NodeFacts,
 ) -> Result<(), VolumeError> {
-    let own = assemble::pod_directory(&node.paths.root, &pod.uid);
-    let is_private =
-        in_background(move || DirBuilder::new().recursive(true).mode(0o750).create(&own));
-    if let Err(error) = is_private.await {
+    let (root, uid) = (node.paths.root.clone(), pod.uid.clone());
+    if let Err(error) = in_background(move || make_pod_directory(&root, &uid)).await {
         let volume = String::new();
         return Err(VolumeError::Directory { volume, why: error.to_string() });
     }
