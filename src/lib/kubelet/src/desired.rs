@@ -19,6 +19,8 @@ pub(crate) struct DesiredPods {
     pub(crate) ending: Vec<EndingPod>,
     /// Pods that cannot be run, and why.
     pub(crate) rejected: Vec<(PodIdentity, TraceContext, String)>,
+    /// UIDs of pods of the API that have terminated.
+    pub(crate) finished: BTreeSet<String>,
     /// Whether all sources were read. Only then are absent pods terminated.
     pub(crate) is_complete: bool,
     known: BTreeSet<String>,
@@ -60,6 +62,7 @@ impl DesiredPods {
         }
         // A terminated pod is not run again, even if the runtime still has parts of it.
         if matches!(phase, Some("Succeeded" | "Failed")) {
+            self.finished.insert(uid);
             return;
         }
         match node_pod {
@@ -129,6 +132,7 @@ mod tests {
         assert_eq!(ending, [("b", 7)]);
         assert!(desired.is_complete);
         assert!(desired.knows("c"), "kept until it is deleted");
+        assert_eq!(desired.finished, BTreeSet::from(["c".to_owned()]));
         assert!(!desired.knows("d"), "the static pod is known by itself");
     }
 

@@ -20,7 +20,8 @@ pub(crate) enum PodEnd {
         /// Seconds that it has to end.
         grace: i64,
     },
-    /// Never admitted, for lack of resources: it remains as Failed. [`Self::Deleted`] may follow.
+    /// Never admitted, for lack of resources, or finished as another client has it: it remains as
+    /// it is. [`Self::Deleted`] may follow.
     Refused,
 }
 

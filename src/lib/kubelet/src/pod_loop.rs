@@ -17,16 +17,16 @@ use crate::room::{NodeRoom, lack};
 use crate::static_pods::read_directory;
 use crate::status::EVICTED;
 use crate::worker;
-use ferrokube_cri::{CriError, ListContainersRequest, ListPodSandboxRequest};
+use ferrokube_cri::{ContainerPhase, CriError, ListContainersRequest, ListPodSandboxRequest};
 use ferrokube_trace::TraceContext;
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 /// Interval between lists of the runtime: the max delay until a container's exit is noticed.
@@ -46,6 +46,8 @@ pub(crate) struct PodLoop {
     room: Option<NodeRoom>,
     /// Last search for volumes of pods that are gone.
     orphans_at: Option<Instant>,
+    /// Stops what previous kubelets have left of pods that have finished. At most one task.
+    stopping: JoinSet<()>,
 }
 
 /// Sources of the node's pods.
@@ -95,6 +97,7 @@ impl PodLoop {
             ending: BTreeMap::new(),
             room: None,
             orphans_at: None,
+            stopping: JoinSet::new(),
         }
     }
 
@@ -175,12 +178,17 @@ impl PodLoop {
                 // Without the label it is another kubelet's pod, which must not be terminated.
                 grace,
                 context: context(annotation),
+                is_running: false,
                 digest: 0,
             });
         }
         for container in containers {
             let Some(uid) = container.labels.get(POD_UID) else { continue };
             (&container.id, container.state).hash(digests.entry(uid.clone()).or_default());
+            let is_running = container.state == ContainerPhase::Running as i32;
+            if let Some(pod) = pods.get_mut(uid).filter(|_| is_running) {
+                pod.is_running = true;
+            }
         }
         for (uid, pod) in &mut pods {
             pod.digest = digests.get(uid).map_or(0, Hasher::finish);
@@ -212,6 +220,7 @@ impl PodLoop {
                 self.end(ending.clone(), context);
             }
         }
+        self.end_finished(desired);
         // Before all sources were read, no pod is terminated for being absent.
         if desired.is_complete {
             let is_missing = |uid: &String| !desired.knows(uid);
@@ -262,25 +271,71 @@ impl PodLoop {
         }
     }
 
-    /// Ends pods that are gone and have left files or CSI volumes: the runtime need not know them,
-    /// if a kubelet was killed before it made their sandbox.
+    /// Ends pods of workers that have finished for the API only: another client has written their
+    /// phase.
+    fn end_finished(&mut self, desired: &DesiredPods) {
+        for uid in &desired.finished {
+            let Some(worker) = self.workers.get(uid) else { continue };
+            let pod = worker.pod.borrow().clone();
+            if !self.has_finished(&pod) {
+                let (grace, context) = (grace(&pod), pod.context());
+                let (uid, pod, end) = (uid.clone(), Some(pod), PodEnd::Refused);
+                self.end(EndingPod { uid, grace, pod, end }, context);
+            }
+        }
+    }
+
+    /// Completes the work of previous kubelets that were killed. Ends pods that are gone and have
+    /// left files or CSI volumes: the runtime need not know them, if their sandbox was not made.
+    /// Stops those that have finished.
     async fn end_orphans(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
         if !desired.is_complete || self.orphans_at.is_some_and(|at| at.elapsed() < ORPHANS) {
             return;
         }
         self.orphans_at = Some(Instant::now());
         let root = self.node.paths.root.clone();
-        let found = in_background(move || {
-            // Earlier kubelets of this program have not marked their directories.
-            Ok([own_pods(&root)?, csi::pods_with_volumes(&root)?].concat())
-        });
-        for uid in found.await.unwrap_or_default() {
+        // Earlier kubelets of this program have not marked their directories.
+        let found = in_background(move || Ok((own_pods(&root)?, csi::pods_with_volumes(&root)?)));
+        let (own, mounted) = found.await.unwrap_or_default();
+        let running = current.iter().filter(|(_, pod)| pod.is_running && pod.grace.is_some());
+        let running = running.map(|(uid, _)| uid.clone());
+        let finished: BTreeSet<String> = mounted.iter().cloned().chain(running).collect();
+        self.stop_finished(desired, current, finished);
+        for uid in own.into_iter().chain(mounted) {
             let is_known = desired.knows(&uid) || current.contains_key(&uid);
             if !is_known && !self.ending.contains_key(&uid) {
                 let removed = EndingPod { uid, grace: 0, pod: None, end: PodEnd::Removed };
                 self.end(removed, TraceContext::root());
             }
         }
+    }
+
+    /// Stops what is left of those of some pods that have finished and have no worker.
+    fn stop_finished(
+        &mut self,
+        desired: &DesiredPods,
+        current: &BTreeMap<String, ListedPod>,
+        some: BTreeSet<String>,
+    ) {
+        while self.stopping.try_join_next().is_some() {}
+        let is_left = |uid: &String| {
+            let has_task = self.workers.contains_key(uid) || self.ending.contains_key(uid);
+            desired.finished.contains(uid) && !has_task
+        };
+        let left: Vec<String> = some.into_iter().filter(is_left).collect();
+        if left.is_empty() || !self.stopping.is_empty() {
+            return;
+        }
+        let grace = |uid: String| (current.get(&uid).and_then(|pod| pod.grace).unwrap_or(0), uid);
+        let left: Vec<(i64, String)> = left.into_iter().map(grace).collect();
+        let node = Arc::clone(&self.node);
+        self.stopping.spawn(async move {
+            for (grace, uid) in left {
+                if let Err(error) = worker::stop_finished(&node, &uid, grace).await {
+                    tracing::warn!(uid, %error, "cannot stop a pod that has finished");
+                }
+            }
+        });
     }
 
     /// Reports pods that cannot be run. One that runs continues as it was accepted; without a
@@ -433,6 +488,8 @@ struct ListedPod {
     full_name: String,
     grace: Option<i64>,
     context: TraceContext,
+    /// Whether any of its containers does.
+    is_running: bool,
     digest: u64,
 }
 

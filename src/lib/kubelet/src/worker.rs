@@ -182,7 +182,8 @@ async fn work(
         return Ok(Some(RESYNC));
     }
     let is_due = memory.volumes_at.is_none_or(|at| at.elapsed() >= RESYNC);
-    if volumes::has_updates(pod) && is_due {
+    // The volumes of a finished pod are unmounted.
+    if volumes::has_updates(pod) && is_due && !is_over {
         memory.volumes_at = Some(Instant::now());
         // Keep the previous files: a deleted config map does not terminate a running pod.
         if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
@@ -217,13 +218,37 @@ async fn work(
         }
         PodAction::Finished => {
             // Others may wait for a volume of a pod that has terminated.
-            let directory = assemble::pod_directory(&node.paths.root, &pod.uid);
-            in_background(move || volumes::release_parts(&directory)).await?;
-            csi::tear_down(node, &pod.uid).await?;
+            release(node, &pod.uid).await?;
             return Ok(Some(Duration::MAX));
         }
     }
     Ok(None)
+}
+
+/// Unmounts the volumes of a pod whose containers have terminated for good; idempotent.
+async fn release(node: &PodNode, uid: &str) -> Result<(), WorkerError> {
+    let directory = assemble::pod_directory(&node.paths.root, uid);
+    in_background(move || volumes::release_parts(&directory)).await?;
+    Ok(csi::tear_down(node, uid).await?)
+}
+
+/// Stops a pod that has finished for the API and has no worker. Its containers and their logs stay.
+pub(crate) async fn stop_finished(
+    node: &PodNode,
+    uid: &str,
+    grace: i64,
+) -> Result<(), WorkerError> {
+    let seen = observe(node, uid).await?;
+    let ip = hooks::address(node, &seen);
+    for report in seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running) {
+        let stopping = StoppingContainer { pod: None, report, ip: ip.clone(), grace };
+        hooks::stop(node, &stopping).await?;
+    }
+    for sandbox in seen.sandboxes.into_iter().filter(|sandbox| sandbox.is_ready) {
+        let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.id };
+        node.runtime.stop_pod_sandbox(request).await?;
+    }
+    release(node, uid).await
 }
 
 /// Has the pod loop terminate the pod, once.

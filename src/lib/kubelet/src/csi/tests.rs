@@ -27,6 +27,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+mod finished;
+
 const DRIVER: &str = "csi.example.com";
 const MOUNTED: [&str; 2] = ["NodeStageVolume", "NodePublishVolume"];
 const UNMOUNTED: [&str; 2] = ["NodeUnpublishVolume", "NodeUnstageVolume"];
