@@ -2,7 +2,7 @@
 
 use super::node::{NODE, NodeUnderTest, PODS};
 use super::pods::WAIT;
-use ferrokube_testkit::{BOUND, CsiDriverConfig, CsiTestDriver, wait_until};
+use ferrokube_testkit::{BOUND, CsiCall, CsiDriverConfig, CsiTestDriver, wait_until};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -58,6 +58,19 @@ async fn volumes_in_use(node: &NodeUnderTest, expected: Value) {
     wait_until("the node lists its volumes in use", BOUND, listed).await;
 }
 
+/// The user of the token that a driver gets with a volume, for itself.
+async fn user_of_token(node: &NodeUnderTest, call: &CsiCall) -> Value {
+    let tokens = &call.attributes()["csi.storage.k8s.io/serviceAccount.tokens"];
+    let tokens: Value = serde_json::from_str(tokens).unwrap();
+    let expires = tokens[DRIVER]["expirationTimestamp"].as_str().unwrap();
+    assert!(expires.ends_with('Z') && expires.len() == 20, "{expires}");
+    let spec = json!({"token": tokens[DRIVER]["token"], "audiences": [DRIVER]});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let review = node.admin.post(reviews, &json!({"spec": spec})).await.unwrap();
+    assert_eq!(review.body["status"]["audiences"], json!([DRIVER]), "{}", review.text);
+    review.body["status"]["user"].clone()
+}
+
 fn pod(node: &NodeUnderTest) -> Value {
     let script = format!(
         "set -e; test \"$(cat /data/before)\" = there; echo hello >/data/file; \
@@ -74,6 +87,7 @@ fn pod(node: &NodeUnderTest) -> Value {
         "spec": {
             "nodeName": NODE,
             "automountServiceAccountToken": false,
+            "serviceAccountName": "default",
             "terminationGracePeriodSeconds": 5,
             "containers": [main],
             "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "data"}},
@@ -89,7 +103,8 @@ async fn a_pod_uses_volumes_of_a_csi_driver_also_after_kill_9_of_the_kubelet() {
     fs::create_dir_all(disks.join("disk-1")).unwrap();
     fs::write(disks.join("disk-1/before"), "there").unwrap();
     let rules = json!({"podInfoOnMount": true, "fsGroupPolicy": "File",
-        "volumeLifecycleModes": ["Persistent", "Ephemeral"]});
+        "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+        "tokenRequests": [{"audience": DRIVER}]});
     let object = json!({"metadata": {"name": DRIVER}, "spec": rules});
     node.create(&format!("{STORAGE}/csidrivers"), &object).await;
     let mut config = CsiDriverConfig::new(DRIVER);
@@ -123,6 +138,9 @@ async fn a_pod_uses_volumes_of_a_csi_driver_also_after_kill_9_of_the_kubelet() {
     let initial = &running["metadata"]["annotations"]["trace.kubernetes.io/initial-trace-id"];
     for call in &published {
         assert_eq!(call.headers["initial-trace-id"].to_str().unwrap(), initial, "of the create");
+        let user = user_of_token(&node, call).await;
+        assert_eq!(user["username"], "system:serviceaccount:default:default");
+        assert_eq!(user["extra"]["authentication.kubernetes.io/pod-name"], json!(["stores"]));
     }
     let order = driver.order();
 

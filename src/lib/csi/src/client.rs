@@ -65,4 +65,8 @@ methods! {
         NodePublishVolumeRequest => NodePublishVolumeResponse;
     node_unpublish_volume: "/csi.v1.Node/NodeUnpublishVolume",
         NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse;
+    node_get_volume_stats: "/csi.v1.Node/NodeGetVolumeStats",
+        NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
+    node_expand_volume: "/csi.v1.Node/NodeExpandVolume",
+        NodeExpandVolumeRequest => NodeExpandVolumeResponse;
 }

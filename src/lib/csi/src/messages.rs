@@ -196,3 +196,79 @@ pub struct NodeUnpublishVolumeRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeUnpublishVolumeResponse {}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeGetVolumeStatsRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(string, tag = "2")]
+    pub volume_path: String,
+    #[prost(string, tag = "3")]
+    pub staging_target_path: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeGetVolumeStatsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub usage: Vec<VolumeUsage>,
+    #[prost(message, optional, tag = "2")]
+    pub volume_condition: Option<VolumeCondition>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct VolumeUsage {
+    #[prost(int64, tag = "1")]
+    pub available: i64,
+    #[prost(int64, tag = "2")]
+    pub total: i64,
+    #[prost(int64, tag = "3")]
+    pub used: i64,
+    #[prost(enumeration = "VolumeUsageUnit", tag = "4")]
+    pub unit: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum VolumeUsageUnit {
+    Unknown = 0,
+    Bytes = 1,
+    Inodes = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct VolumeCondition {
+    #[prost(bool, tag = "1")]
+    pub abnormal: bool,
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeExpandVolumeRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(string, tag = "2")]
+    pub volume_path: String,
+    #[prost(message, optional, tag = "3")]
+    pub capacity_range: Option<CapacityRange>,
+    #[prost(string, tag = "4")]
+    pub staging_target_path: String,
+    #[prost(message, optional, tag = "5")]
+    pub volume_capability: Option<VolumeCapability>,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub secrets: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CapacityRange {
+    #[prost(int64, tag = "1")]
+    pub required_bytes: i64,
+    #[prost(int64, tag = "2")]
+    pub limit_bytes: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeExpandVolumeResponse {
+    #[prost(int64, tag = "1")]
+    pub capacity_bytes: i64,
+}

@@ -13,6 +13,7 @@ use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
 use crate::removal;
 use crate::server::{KubeletServer, ServedNode};
+use crate::volumes::{measure, upkeep};
 use ferrokube_cri::Runtime;
 use ferrokube_images::{ImageCollection, ImageManager, PullEvents};
 use std::net::IpAddr;
@@ -155,8 +156,11 @@ impl Kubelet {
             let keeping = eviction::run(&own, collection);
             let registering = csi::register(Arc::clone(&own.csi), own.paths.root.clone());
             let unstaging = csi::unstage_unused(&own);
+            let (maintaining, measuring) = (upkeep::run(&own), measure::run(&own));
             let removing = removal::run(&own);
-            _ = tokio::join!(pods.run(), rotating, keeping, registering, unstaging, removing);
+            let volumes =
+                async { tokio::join!(registering, unstaging, maintaining, measuring, removing) };
+            _ = tokio::join!(pods.run(), rotating, keeping, volumes);
         };
         (node, files, loops)
     }

@@ -15,6 +15,7 @@ use crate::pod::NodePod;
 use crate::process_limit::ProcessLimit;
 use crate::pull_secrets::providers::CredentialProviders;
 use crate::room::PodRoom;
+use crate::usage::volumes::MeasuredVolumes;
 use ferrokube_cri::{CriError, Runtime, VersionRequest};
 use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
@@ -49,6 +50,8 @@ pub(crate) struct PodNode {
     pub(crate) dns: ClusterDns,
     pub(crate) providers: CredentialProviders,
     pub(crate) csi: Arc<CsiDrivers>,
+    /// As they were measured last.
+    pub(crate) volumes: MeasuredVolumes,
     /// Max number of pods.
     pub(crate) max_pods: usize,
     /// As the runtime allows it, once that is known.
@@ -88,6 +91,7 @@ impl PodNode {
             dns: ClusterDns::default(),
             providers: CredentialProviders::default(),
             csi,
+            volumes: MeasuredVolumes::default(),
             max_pods: usize::MAX,
             process_limit: Mutex::default(),
             pressure: Mutex::default(),

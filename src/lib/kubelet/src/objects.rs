@@ -1,13 +1,15 @@
-//! Objects that pods refer to: config maps and secrets of their namespace, and tokens of their
-//! service account.
+//! Objects that pods refer to: config maps, secrets and claims of their namespace, and tokens of
+//! their service account.
 
 use crate::pod::NodePod;
+use k8s_openapi::api::authentication::v1::TokenRequestStatus;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
     ServiceAccountTokenProjection,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -35,11 +37,19 @@ pub(crate) trait PodObjects: Send + Sync {
         &'a self,
         _: &'a NodePod,
         _: &'a ServiceAccountTokenProjection,
-    ) -> ObjectFuture<'a, String> {
+    ) -> ObjectFuture<'a, TokenRequestStatus> {
         no_source("service account tokens")
     }
     /// A PersistentVolumeClaim in the pod's namespace.
     fn claim<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, PersistentVolumeClaim> {
+        no_source("persistentvolumeclaims")
+    }
+    /// Records the capacity of a claim whose volume was expanded. Returns nothing.
+    fn expanded<'a>(
+        &'a self,
+        _: &'a PersistentVolumeClaim,
+        _: &'a Quantity,
+    ) -> ObjectFuture<'a, ()> {
         no_source("persistentvolumeclaims")
     }
     fn volume<'a>(&'a self, _: &'a str) -> ObjectFuture<'a, PersistentVolume> {

@@ -116,6 +116,7 @@ const VOLUME: &[&str] = &[
     "csi",
     "downwardAPI",
     "emptyDir",
+    "ephemeral",
     "hostPath",
     "name",
     "persistentVolumeClaim",
@@ -124,6 +125,7 @@ const VOLUME: &[&str] = &[
 ];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
 const CSI: &[&str] = &["driver", "fsType", "nodePublishSecretRef", "readOnly", "volumeAttributes"];
+const OWN_CLAIM: &[&str] = &["volumeClaimTemplate"];
 const EMPTY_DIR: &[&str] = &["medium", "sizeLimit"];
 /// Media of an emptyDir.
 const MEDIA: &[&str] = &["", "Memory"];
@@ -178,6 +180,7 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         &mut |volume, path, found| {
             others(volume, path, VOLUME, found);
             one(volume, path, "csi", CSI, found);
+            one(volume, path, "ephemeral", OWN_CLAIM, found);
             one(volume, path, "emptyDir", EMPTY_DIR, found);
             let medium = volume.get("emptyDir").and_then(|source| source.get("medium"));
             if !MEDIA.contains(&medium.and_then(Value::as_str).unwrap_or_default()) {

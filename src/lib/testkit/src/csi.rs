@@ -4,10 +4,12 @@
 use crate::wait::BOUND;
 use bytes::Bytes;
 use ferrokube_csi::{
-    CallCode, InfoRequest, NodeGetCapabilitiesResponse, NodeGetInfoResponse,
-    NodePublishVolumeRequest, NodeServiceCapability, NodeServiceRpc, NodeServiceRpcType,
-    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, PluginInfo,
-    RegistrationStatus, RegistrationStatusResponse, Topology, path,
+    CallCode, InfoRequest, NodeExpandVolumeRequest, NodeExpandVolumeResponse,
+    NodeGetCapabilitiesResponse, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeServiceCapability, NodeServiceRpc,
+    NodeServiceRpcType, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse, Topology,
+    VolumeCondition, VolumeUsage, VolumeUsageUnit, path,
 };
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -79,6 +81,11 @@ impl CsiCall {
     /// If it is of another.
     pub fn decode<M: Message + Default>(&self) -> M {
         M::decode(self.request.clone()).expect("the method's request")
+    }
+
+    /// Attributes of the volume that the call publishes.
+    pub fn attributes(&self) -> BTreeMap<String, String> {
+        self.decode::<NodePublishVolumeRequest>().volume_context
     }
 }
 
@@ -336,6 +343,18 @@ impl DriverState {
                 release(Path::new(&request.staging_target_path)).map_err(io)?;
                 Ok(Vec::new())
             }
+            path::node_expand_volume => {
+                let request: NodeExpandVolumeRequest = decode(request)?;
+                self.volume(&request.volume_id)?;
+                let wanted = request.capacity_range.unwrap_or_default();
+                let capacity_bytes = wanted.required_bytes;
+                Ok(NodeExpandVolumeResponse { capacity_bytes }.encode_to_vec())
+            }
+            path::node_get_volume_stats => {
+                let request: NodeGetVolumeStatsRequest = decode(request)?;
+                self.volume(&request.volume_id)?;
+                Ok(stats().encode_to_vec())
+            }
             other => Err((CallCode::Unimplemented, format!("unknown method {other}"))),
         }
     }
@@ -357,6 +376,23 @@ impl DriverState {
         let volume = self.volumes.join(id);
         fs::create_dir_all(&volume).map_err(|error| (CallCode::Internal, error.to_string()))?;
         Ok(volume)
+    }
+}
+
+/// Any volume has 1000 bytes, 400 of which are used, and half of 20 files. It is damaged.
+fn stats() -> NodeGetVolumeStatsResponse {
+    let usage = |unit: VolumeUsageUnit, total, used| VolumeUsage {
+        available: total - used,
+        total,
+        used,
+        unit: unit as i32,
+    };
+    NodeGetVolumeStatsResponse {
+        usage: vec![
+            usage(VolumeUsageUnit::Bytes, 1000, 400),
+            usage(VolumeUsageUnit::Inodes, 20, 10),
+        ],
+        volume_condition: Some(VolumeCondition { abnormal: true, message: "damaged".to_owned() }),
     }
 }
 

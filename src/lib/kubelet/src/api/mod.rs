@@ -1,5 +1,6 @@
 //! The kubelet's watches and writes at the API server. HTTP only, through `client`.
 
+mod claims;
 mod csi_node;
 mod events;
 mod facts;

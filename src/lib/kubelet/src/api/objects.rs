@@ -1,17 +1,19 @@
 //! Config maps, secrets and tokens, read when a pod needs them.
 
-use super::ApiServices;
 use super::tokens::PodTokens;
+use super::{ApiServices, claims};
 use crate::objects::{ObjectFuture, PodObjectError, PodObjects};
 use crate::pod::NodePod;
 use ferrokube_client::traced;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::TokenRequestStatus;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
     ServiceAccountTokenProjection,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -88,7 +90,7 @@ impl PodObjects for ApiObjects {
         &'a self,
         pod: &'a NodePod,
         wanted: &'a ServiceAccountTokenProjection,
-    ) -> ObjectFuture<'a, String> {
+    ) -> ObjectFuture<'a, TokenRequestStatus> {
         Box::pin(self.tokens.get(self.traced(), pod, wanted))
     }
 
@@ -98,6 +100,16 @@ impl PodObjects for ApiObjects {
         name: &'a str,
     ) -> ObjectFuture<'a, PersistentVolumeClaim> {
         Box::pin(self.get("persistentvolumeclaim", namespace, name))
+    }
+
+    fn expanded<'a>(
+        &'a self,
+        claim: &'a PersistentVolumeClaim,
+        capacity: &'a Quantity,
+    ) -> ObjectFuture<'a, ()> {
+        Box::pin(async move {
+            claims::record_capacity(self.traced(), claim, capacity).await.map(|()| None)
+        })
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, PersistentVolume> {

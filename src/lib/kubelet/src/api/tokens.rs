@@ -2,7 +2,9 @@
 
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{
+    BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus,
+};
 use k8s_openapi::api::core::v1::{ServiceAccount, ServiceAccountTokenProjection};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -27,18 +29,18 @@ type TokenKey = (String, Option<String>, i64);
 
 #[derive(Clone)]
 struct BoundToken {
-    text: String,
+    granted: TokenRequestStatus,
     renewed_from: Instant,
     valid_until: Instant,
     used: Instant,
 }
 
 impl BoundToken {
-    fn new(text: String, life: Duration) -> Self {
+    fn new(granted: TokenRequestStatus, life: Duration) -> Self {
         let used = Instant::now();
         // Four fifths of its lifetime, as in kubelet.
         let renewed_from = used + (life * 4 / 5).min(LONGEST_USE);
-        Self { text, renewed_from, valid_until: used + life, used }
+        Self { granted, renewed_from, valid_until: used + life, used }
     }
 }
 
@@ -50,7 +52,7 @@ impl PodTokens {
         client: Client,
         pod: &NodePod,
         wanted: &ServiceAccountTokenProjection,
-    ) -> Result<Option<String>, PodObjectError> {
+    ) -> Result<Option<TokenRequestStatus>, PodObjectError> {
         if pod.is_static {
             return Err(PodObjectError::NoSource("service account tokens"));
         }
@@ -63,21 +65,21 @@ impl PodTokens {
             kept.clone()
         });
         if let Some(kept) = kept.as_ref().filter(|kept| now < kept.renewed_from) {
-            return Ok(Some(kept.text.clone()));
+            return Ok(Some(kept.granted.clone()));
         }
         match request(client, pod, audience, seconds).await {
             Ok(Some(new)) => {
-                let text = new.text.clone();
+                let granted = new.granted.clone();
                 let mut all = self.0.lock();
                 all.retain(|_, kept| kept.used.elapsed() < FORGOTTEN);
                 all.insert(key, new);
-                Ok(Some(text))
+                Ok(Some(granted))
             }
             Ok(None) => Ok(None),
             Err(error) => match kept.filter(|kept| now < kept.valid_until) {
                 Some(kept) => {
                     tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "token");
-                    Ok(Some(kept.text))
+                    Ok(Some(kept.granted))
                 }
                 None => Err(error),
             },
@@ -115,8 +117,8 @@ async fn request(
     // The server may grant a shorter lifetime.
     let granted = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(seconds);
     let life = Duration::from_secs(u64::try_from(granted.min(seconds)).unwrap_or(0));
-    let token = answer.status.and_then(|status| status.token);
-    Ok(token.map(|token| BoundToken::new(token, life)))
+    let granted = answer.status.filter(|status| status.token.is_some());
+    Ok(granted.map(|granted| BoundToken::new(granted, life)))
 }
 
 #[cfg(test)]
@@ -127,7 +129,7 @@ mod tests {
     async fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {
         let now = Instant::now();
         let after = |seconds| {
-            let kept = BoundToken::new(String::new(), Duration::from_secs(seconds));
+            let kept = BoundToken::new(TokenRequestStatus::default(), Duration::from_secs(seconds));
             (kept.renewed_from - now).as_secs()
         };
         assert_eq!(after(600), 480);

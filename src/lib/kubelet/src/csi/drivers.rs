@@ -1,7 +1,9 @@
 //! The drivers on this node, and locks of their volumes.
 
+use super::abilities::DriverAbilities;
 use super::in_use::VolumesInUse;
-use ferrokube_csi::{CriError, CsiClient, NodeGetCapabilitiesRequest, NodeServiceRpcType};
+use super::known_rules::KnownRules;
+use ferrokube_csi::CsiClient;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,33 +26,6 @@ pub(crate) struct RegisteredDriver {
     pub(super) abilities: DriverAbilities,
 }
 
-/// Capabilities that change how volumes are mounted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DriverAbilities {
-    /// Volumes are staged before they are published.
-    pub(super) stages: bool,
-    /// Knows access modes that distinguish one writer from several on a node.
-    pub(super) counts_writers: bool,
-    /// Gives files to `fsGroup` itself.
-    pub(super) mounts_for_group: bool,
-}
-
-impl DriverAbilities {
-    /// # Errors
-    /// The driver's.
-    pub(super) async fn of(client: &CsiClient) -> Result<Self, CriError> {
-        let response = client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await?;
-        let known: Vec<NodeServiceRpcType> =
-            response.capabilities.iter().filter_map(|it| Some(it.rpc.as_ref()?.r#type())).collect();
-        let has = |kind| known.contains(&kind);
-        Ok(Self {
-            stages: has(NodeServiceRpcType::StageUnstageVolume),
-            counts_writers: has(NodeServiceRpcType::SingleNodeMultiWriter),
-            mounts_for_group: has(NodeServiceRpcType::VolumeMountGroup),
-        })
-    }
-}
-
 pub(crate) type DriversByName = BTreeMap<String, Arc<RegisteredDriver>>;
 /// Held while a volume's driver is called.
 type VolumeLock = tokio::sync::Mutex<()>;
@@ -59,6 +34,7 @@ type VolumeLock = tokio::sync::Mutex<()>;
 pub(crate) struct CsiDrivers {
     drivers: watch::Sender<DriversByName>,
     pub(crate) in_use: VolumesInUse,
+    pub(super) rules: KnownRules,
     /// By driver and handle. Entries whose lock has no user are removed with the next one.
     locks: Mutex<BTreeMap<(String, String), Weak<VolumeLock>>>,
 }
@@ -69,6 +45,7 @@ impl CsiDrivers {
         Self {
             drivers: watch::Sender::new(BTreeMap::new()),
             in_use: VolumesInUse::below(root),
+            rules: KnownRules::default(),
             locks: Mutex::default(),
         }
     }
@@ -92,6 +69,11 @@ impl CsiDrivers {
         found.ok_or_else(|| {
             format!("driver name {name} not found in the list of registered CSI drivers")
         })
+    }
+
+    /// A driver, if it is registered now.
+    pub(super) fn registered(&self, name: &str) -> Option<Arc<RegisteredDriver>> {
+        self.drivers.borrow().get(name).cloned()
     }
 
     /// Number of drivers.

@@ -4,6 +4,10 @@
 //!   there are in [`CsiDrivers`] (`drivers.rs`).
 //! - **A volume** (`source.rs`: what a PersistentVolume or a pod says) is attached by others
 //!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`).
+//! - **A mounted volume** (`upkeep.rs`; the rounds: `volumes/upkeep.rs`) is published again if its
+//!   driver wants that (`requiresRepublish`), such as with new tokens of the pod (`tokens.rs`), and
+//!   expanded when its storage has grown. Drivers that can are asked how full it is (`stats.rs`;
+//!   the rounds: `volumes/measure.rs`).
 //! - **The directories hold the state** (`records.rs`): a record is written before a driver is
 //!   called, so that whatever is staged or published after `kill -9` is found again, continued or
 //!   undone (`unmount.rs`). Calls are idempotent by CSI's rules.
@@ -12,16 +16,21 @@
 //! - The Node lists attached volumes that may be in use (`in_use.rs`) before they are mounted and
 //!   until they are unstaged, so that no controller detaches them meanwhile.
 
+mod abilities;
 mod attachment;
 mod drivers;
 mod in_use;
+mod known_rules;
 mod mount;
 mod mount_table;
 mod records;
 mod registration;
 mod rules;
 mod source;
+mod stats;
+mod tokens;
 mod unmount;
+mod upkeep;
 
 pub(crate) use drivers::{CsiDrivers, RegisteredDriver};
 pub(crate) use mount::{CsiMountError, is_ready, set_up};
@@ -29,7 +38,9 @@ pub(crate) use mount_table::mounted_below;
 pub(crate) use records::{is_target, pods_with_volumes, target};
 pub(crate) use registration::run as register;
 pub(crate) use source::CsiVolume;
+pub(crate) use stats::stats;
 pub(crate) use unmount::{CsiUnmountError, run as unstage_unused, tear_down};
+pub(crate) use upkeep::{DriverWishes, expand, republish, wishes};
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,14 @@
 //! Staging and publishing of a volume for a pod.
 
+use super::abilities::DriverAbilities;
 use super::attachment;
-use super::drivers::{DriverAbilities, RegisteredDriver};
+use super::drivers::RegisteredDriver;
 use super::in_use::unique_name;
 use super::mount_table::is_mounted;
 use super::records::{self, RecordPhase, VolumeRecord};
 use super::rules::{DriverRules, mode};
 use super::source::CsiVolume;
+use super::tokens::{TOKENS, tokens};
 use crate::background::in_background;
 use crate::node::PodNode;
 use crate::objects::{PodObjectError, PodObjects};
@@ -27,17 +29,26 @@ pub(crate) enum CsiMountError {
     Stage { volume: String, why: String },
     #[error("MountVolume.WaitForAttach failed for volume {volume:?} : {why}")]
     Attach { volume: String, why: String },
+    #[error("MountVolume.NodeExpandVolume failed for volume {volume:?} : {why}")]
+    Expand { volume: String, why: String },
 }
 
 /// A volume on its way to a pod.
-struct MountingVolume<'a> {
+pub(super) struct MountingVolume<'a> {
     node: &'a PodNode,
     pod: &'a NodePod,
     volume: &'a CsiVolume,
     driver: &'a RegisteredDriver,
-    rules: DriverRules,
+    pub(super) rules: DriverRules,
     record: VolumeRecord,
-    publish_context: BTreeMap<String, String>,
+    pub(super) publish_context: BTreeMap<String, String>,
+}
+
+impl CsiVolume {
+    /// Where it is mounted for a pod.
+    pub(super) fn target(&self, node: &PodNode, pod: &NodePod) -> PathBuf {
+        records::target(&node.paths.root, &pod.uid, &self.directory)
+    }
 }
 
 /// Whether a volume with this mount point is mounted already. Nothing is asked of its driver or of
@@ -61,32 +72,19 @@ pub(crate) async fn set_up(
     let failed = |why: String| CsiMountError::SetUp { volume: volume.spec_name.clone(), why };
     let lock = node.csi.lock(&volume.driver, &volume.handle);
     let _turn = lock.lock().await;
-    let target = records::target(&node.paths.root, &pod.uid, &volume.spec_name);
+    let target = volume.target(node, pod);
     let known = target.clone();
     let is_ready = in_background(move || is_ready(&known)).await;
     if is_ready.map_err(|error| failed(error.to_string()))? {
         return Ok(target);
     }
-    let driver = node.csi.driver(&volume.driver).await.map_err(|why| {
-        failed(format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {why}"))
-    })?;
-    let object = node.objects.csi_driver(&volume.driver).await;
-    let rules = DriverRules::of(object.map_err(|error| failed(error.to_string()))?);
+    let driver = node.csi.driver(&volume.driver).await.map_err(|why| failed(no_client(why)))?;
+    let rules = node.csi.rules.read(&*node.objects, &volume.driver).await;
+    let rules = rules.map_err(|error| failed(error.to_string()))?;
     if let Some(why) = rules.refusal(volume) {
         return Err(failed(why));
     }
-    let record = VolumeRecord {
-        driver_name: volume.driver.clone(),
-        volume_handle: volume.handle.clone(),
-        spec_name: volume.spec_name.clone(),
-        node_name: node.name.clone(),
-        attachment: String::new(),
-        volume_lifecycle_mode: mode(volume).to_owned(),
-        phase: RecordPhase::Waiting,
-    };
-    let publish_context = BTreeMap::new();
-    let mut mounting =
-        MountingVolume { node, pod, volume, driver: &driver, rules, record, publish_context };
+    let mut mounting = MountingVolume::new(node, pod, volume, &driver, rules);
     if !volume.is_ephemeral {
         mounting.attach().await?;
         mounting.stage().await?;
@@ -102,7 +100,31 @@ pub(crate) async fn set_up(
     Ok(target)
 }
 
-impl MountingVolume<'_> {
+pub(super) fn no_client(why: String) -> String {
+    format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {why}")
+}
+
+impl<'a> MountingVolume<'a> {
+    /// Nothing has been done.
+    pub(super) fn new(
+        node: &'a PodNode,
+        pod: &'a NodePod,
+        volume: &'a CsiVolume,
+        driver: &'a RegisteredDriver,
+        rules: DriverRules,
+    ) -> Self {
+        let record = VolumeRecord {
+            driver_name: volume.driver.clone(),
+            volume_handle: volume.handle.clone(),
+            spec_name: volume.spec_name.clone(),
+            node_name: node.name.clone(),
+            attachment: String::new(),
+            volume_lifecycle_mode: mode(volume).to_owned(),
+            phase: RecordPhase::Waiting,
+        };
+        Self { node, pod, volume, driver, rules, record, publish_context: BTreeMap::new() }
+    }
+
     /// Waits for the attachment, if the driver wants one.
     async fn attach(&mut self) -> Result<(), CsiMountError> {
         let Self { node, volume, .. } = *self;
@@ -150,12 +172,25 @@ impl MountingVolume<'_> {
     }
 
     async fn publish(&mut self, target: &Path) -> Result<(), String> {
-        let Self { node, pod, volume, driver, .. } = *self;
         self.keep(RecordPhase::Called).await?;
+        self.call(target).await?;
+        self.keep(RecordPhase::Mounted).await
+    }
+
+    /// Has the driver publish the volume; idempotent.
+    pub(super) async fn call(&self, target: &Path) -> Result<(), String> {
+        let Self { node, pod, volume, driver, .. } = *self;
         let DriverAbilities { stages, mounts_for_group, .. } = driver.abilities;
         let directory = records::staged(&node.paths.root, &volume.driver, &volume.handle);
         let staged = records::stage_of(&directory).display().to_string();
         let secret = volume.publish_secret.as_ref();
+        let mut secrets = secrets(&*node.objects, "NodePublishSecretRef", secret).await?;
+        let mut volume_context = self.rules.attributes(volume, pod);
+        if let Some(tokens) = tokens(&*node.objects, pod, &self.rules.tokens).await? {
+            let is_secret = self.rules.has_secret_tokens;
+            let among = if is_secret { &mut secrets } else { &mut volume_context };
+            among.insert(TOKENS.to_owned(), tokens);
+        }
         let request = NodePublishVolumeRequest {
             volume_id: volume.handle.clone(),
             publish_context: self.publish_context.clone(),
@@ -167,8 +202,8 @@ impl MountingVolume<'_> {
             target_path: target.display().to_string(),
             volume_capability: Some(volume.capability(driver.abilities, self.group_of_driver())),
             readonly: volume.read_only,
-            secrets: secrets(&*node.objects, "NodePublishSecretRef", secret).await?,
-            volume_context: self.rules.attributes(volume, pod),
+            secrets,
+            volume_context,
         };
         driver.client.node_publish_volume(request).await.map_err(|error| error.to_string())?;
         let group =
@@ -179,7 +214,7 @@ impl MountingVolume<'_> {
             let given = in_background(move || group_files::give(&path, group, if_needed)).await;
             given.map_err(|error| format!("applyFSGroup failed for vol {handle}: {error}"))?;
         }
-        self.keep(RecordPhase::Mounted).await
+        Ok(())
     }
 
     /// The group for a driver that gives files to it itself.
@@ -190,8 +225,8 @@ impl MountingVolume<'_> {
     /// Writes the pod's record. One whose driver was called never waits again: it must be asked to
     /// undo what it did.
     async fn keep(&mut self, phase: RecordPhase) -> Result<(), String> {
-        let spec_name = &self.volume.spec_name;
-        let directory = records::published(&self.node.paths.root, &self.pod.uid, spec_name);
+        let directory = &self.volume.directory;
+        let directory = records::published(&self.node.paths.root, &self.pod.uid, directory);
         let was_called = phase == RecordPhase::Waiting
             && phase_in(&directory).await?.is_some_and(|known| known != RecordPhase::Waiting);
         self.record.phase = if was_called { RecordPhase::Called } else { phase };
@@ -222,7 +257,7 @@ async fn write(record: VolumeRecord, directory: PathBuf) -> Result<(), String> {
 }
 
 /// The content of a referenced secret. Error messages are kubelet's.
-async fn secrets(
+pub(super) async fn secrets(
     objects: &dyn PodObjects,
     field: &str,
     reference: Option<&SecretReference>,

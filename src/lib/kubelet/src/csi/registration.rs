@@ -3,7 +3,8 @@
 //! A driver is registered as long as its socket is there; a socket that is made again is another
 //! registration.
 
-use super::drivers::{CsiDrivers, DriverAbilities, RegisteredDriver};
+use super::abilities::DriverAbilities;
+use super::drivers::{CsiDrivers, RegisteredDriver};
 use super::records::STAGED;
 use crate::background::in_background;
 use ferrokube_csi::{

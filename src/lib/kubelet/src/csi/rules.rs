@@ -2,14 +2,14 @@
 
 use super::source::CsiVolume;
 use crate::pod::NodePod;
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
 use std::collections::BTreeMap;
 
 const PERSISTENT: &str = "Persistent";
-const EPHEMERAL: &str = "Ephemeral";
+pub(super) const EPHEMERAL: &str = "Ephemeral";
 
 /// A CSIDriver's fields, or their defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct DriverRules {
     /// Volumes are attached to the node before they are mounted.
     pub(super) attaches: bool,
@@ -17,8 +17,12 @@ pub(super) struct DriverRules {
     group_policy: String,
     /// `None`: no CSIDriver object.
     modes: Option<Vec<String>>,
-    /// Tokens of the pod's service account, which are not implemented.
-    wants_tokens: bool,
+    /// Tokens of the pod's service account that the driver wants.
+    pub(super) tokens: Vec<TokenRequest>,
+    /// Whether they are among the secrets, not the attributes.
+    pub(super) has_secret_tokens: bool,
+    /// Mounted volumes are published periodically.
+    pub(super) republishes: bool,
 }
 
 impl DriverRules {
@@ -31,16 +35,15 @@ impl DriverRules {
             pod_info: spec.pod_info_on_mount == Some(true),
             group_policy: spec.fs_group_policy.unwrap_or_default(),
             modes: has_object.then(|| modes.unwrap_or_else(|| vec![PERSISTENT.to_owned()])),
-            wants_tokens: spec.token_requests.is_some_and(|list| !list.is_empty()),
+            tokens: spec.token_requests.unwrap_or_default(),
+            has_secret_tokens: spec.service_account_token_in_secrets == Some(true),
+            republishes: spec.requires_republish == Some(true),
         }
     }
 
     /// Why a volume cannot be mounted under these rules; mostly kubelet's messages.
     pub(super) fn refusal(&self, volume: &CsiVolume) -> Option<String> {
         let (driver, mode) = (&volume.driver, mode(volume));
-        if self.wants_tokens {
-            return Some(format!("tokenRequests of CSIDriver {driver} are not implemented"));
-        }
         let Some(modes) = &self.modes else {
             let fault = format!(
                 "volume mode {mode:?} not supported by driver {driver} (no CSIDriver object)"
@@ -115,8 +118,6 @@ mod tests {
         assert_eq!(rules(json!({})).refusal(&volume(true)).unwrap(), fault);
         let both = rules(json!({"volumeLifecycleModes": ["Persistent", "Ephemeral"]}));
         assert_eq!((both.refusal(&volume(true)), both.refusal(&volume(false))), (None, None));
-        let tokens = rules(json!({"tokenRequests": [{"audience": "a"}]}));
-        assert!(tokens.refusal(&volume(false)).unwrap().contains("not implemented"));
     }
 
     #[test]

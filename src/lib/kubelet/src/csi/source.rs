@@ -1,6 +1,6 @@
 //! A CSI volume as a PersistentVolume, or the pod itself, describes it.
 
-use super::drivers::DriverAbilities;
+use super::abilities::DriverAbilities;
 use crate::pod::NodePod;
 use ferrokube_csi::{AccessMode, AccessType, MountVolume, VolumeAccess, VolumeCapability};
 use k8s_openapi::api::core::v1::{
@@ -17,12 +17,15 @@ pub(crate) struct CsiVolume {
     pub(super) handle: String,
     /// Name of the PersistentVolume, or of the pod's volume.
     pub(super) spec_name: String,
+    /// Name of its directory in the pod's.
+    pub(super) directory: String,
     pub(super) fs_type: String,
     pub(super) mount_options: Vec<String>,
     pub(super) access_modes: Vec<String>,
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) stage_secret: Option<SecretReference>,
     pub(super) publish_secret: Option<SecretReference>,
+    pub(super) expand_secret: Option<SecretReference>,
     pub(super) read_only: bool,
     /// Belongs to the pod and is never staged.
     pub(super) is_ephemeral: bool,
@@ -30,13 +33,22 @@ pub(crate) struct CsiVolume {
 
 impl CsiVolume {
     /// The volume of a PersistentVolume, for a claim that may be read-only.
+    ///
+    /// Its directory is kubelet's, unless a volume of the pod itself has that already: their names
+    /// may be equal.
     pub(crate) fn persistent(
+        pod: &NodePod,
         name: &str,
         spec: &PersistentVolumeSpec,
         source: &CSIPersistentVolumeSource,
         read_only: bool,
     ) -> Self {
+        let mut own = pod.spec.volumes.iter().flatten();
+        let is_taken = own.any(|volume| volume.csi.is_some() && volume.name == name);
+        // Not the name of a PersistentVolume.
+        let suffix = if is_taken { "~claim" } else { "" };
         Self {
+            directory: format!("{name}{suffix}"),
             driver: source.driver.clone(),
             handle: source.volume_handle.clone(),
             spec_name: name.to_owned(),
@@ -46,6 +58,7 @@ impl CsiVolume {
             attributes: source.volume_attributes.clone().unwrap_or_default(),
             stage_secret: source.node_stage_secret_ref.clone(),
             publish_secret: source.node_publish_secret_ref.clone(),
+            expand_secret: source.node_expand_secret_ref.clone(),
             read_only,
             is_ephemeral: false,
         }
@@ -61,6 +74,7 @@ impl CsiVolume {
             driver: source.driver.clone(),
             handle: digest_name(&[&pod.uid, name]),
             spec_name: name.to_owned(),
+            directory: name.to_owned(),
             fs_type: source.fs_type.clone().unwrap_or_default(),
             access_modes: vec!["ReadWriteOnce".to_owned()],
             attributes: source.volume_attributes.clone().unwrap_or_default(),
@@ -69,6 +83,10 @@ impl CsiVolume {
             is_ephemeral: true,
             ..Self::default()
         }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     pub(super) fn is_read_write_once(&self) -> bool {

@@ -11,13 +11,18 @@ use crate::pod::NodePod;
 use ferrokube_cri::Runtime;
 use ferrokube_cri::testing::FakeRuntime;
 use ferrokube_csi::{
-    CallCode, CsiClient, NodeGetInfoRequest, NodePublishVolumeRequest, NodeServiceRpcType,
-    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeAccess,
+    CallCode, CsiClient, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
+    NodePublishVolumeRequest, NodeServiceRpcType, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeAccess,
 };
 use ferrokube_testkit::{BOUND, CsiDriverConfig, CsiTestDriver, is_mount_point, wait_until};
 use ferrokube_trace::TraceContext;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::authentication::v1::TokenRequestStatus;
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccountTokenProjection,
+};
 use k8s_openapi::api::storage::v1::{CSIDriver as CsiDriverObject, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,7 +32,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+mod expansion;
 mod finished;
+mod stats;
+mod tokens;
 
 const DRIVER: &str = "csi.example.com";
 const MOUNTED: [&str; 2] = ["NodeStageVolume", "NodePublishVolume"];
@@ -62,6 +70,16 @@ impl PodObjects for CsiObjects {
         self.get("claim", name)
     }
 
+    fn expanded<'a>(
+        &'a self,
+        claim: &'a PersistentVolumeClaim,
+        capacity: &'a Quantity,
+    ) -> ObjectFuture<'a, ()> {
+        let key = format!("claim/{}", claim.metadata.name.as_deref().unwrap());
+        self.0.lock().get_mut(&key).unwrap()["status"]["capacity"]["storage"] = json!(capacity);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     fn volume<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, PersistentVolume> {
         self.get("volume", name)
     }
@@ -76,6 +94,16 @@ impl PodObjects for CsiObjects {
 
     fn volume_attachment<'a>(&'a self, name: &'a str) -> ObjectFuture<'a, VolumeAttachment> {
         self.get("attachment", name)
+    }
+
+    fn token<'a>(
+        &'a self,
+        pod: &'a NodePod,
+        wanted: &'a ServiceAccountTokenProjection,
+    ) -> ObjectFuture<'a, TokenRequestStatus> {
+        let audience = wanted.audience.as_deref().unwrap_or_default();
+        let seconds = wanted.expiration_seconds;
+        self.get("token", &format!("{}/{audience}/{seconds:?}", pod.service_account()))
     }
 }
 
@@ -129,6 +157,15 @@ impl NodeWithDriver {
         // "key" of "password".
         let secret = json!({"metadata": {"name": name}, "data": {"key": "cGFzc3dvcmQ="}});
         self.objects.set("secret", &format!("default/{name}"), secret);
+    }
+
+    /// The attachment of the claim's volume.
+    fn attachment(&self, status: Value) {
+        let name = super::source::digest_name(&["disk-1", DRIVER, "n"]);
+        let spec = json!({"attacher": DRIVER, "nodeName": "n",
+            "source": {"persistentVolumeName": "pv-1"}});
+        let object = json!({"metadata": {"name": name}, "spec": spec, "status": status});
+        self.objects.set("attachment", &name, object);
     }
 
     fn kubelet(&self) -> crate::kubelet::Kubelet {
@@ -195,7 +232,8 @@ fn volume(node: &NodeWithDriver) -> CsiVolume {
     let object = node.objects.0.lock()["volume/pv-1"].clone();
     let volume: PersistentVolume = serde_json::from_value(object).unwrap();
     let spec = volume.spec.unwrap();
-    CsiVolume::persistent("pv-1", &spec, spec.csi.as_ref().unwrap(), false)
+    let pod = NodePod::from_api(&claiming("any")).unwrap();
+    CsiVolume::persistent(&pod, "pv-1", &spec, spec.csi.as_ref().unwrap(), false)
 }
 
 async fn mount(test: &NodeWithDriver, node: &PodNode, uid: &str) -> Result<(), String> {
@@ -425,14 +463,7 @@ async fn an_attached_volume_is_reported_before_it_is_mounted_and_until_it_is_uns
     test.rules(json!({}));
     let (node, task) = test.kill_9().await;
     let listed = || node.csi.in_use.changes().borrow().iter().cloned().collect::<Vec<_>>();
-    let name = super::source::digest_name(&["disk-1", DRIVER, "n"]);
-    let attachment = |status: Value| {
-        let spec = json!({"attacher": DRIVER, "nodeName": "n",
-            "source": {"persistentVolumeName": "pv-1"}});
-        let object = json!({"metadata": {"name": name}, "spec": spec, "status": status});
-        test.objects.set("attachment", &name, object);
-    };
-    attachment(json!({"attached": false, "attachError": {"message": "no more slots"}}));
+    test.attachment(json!({"attached": false, "attachError": {"message": "no more slots"}}));
     let failed = mount(&test, &node, "u1").await.unwrap_err();
     assert_eq!(failed, "MountVolume.WaitForAttach failed for volume \"pv-1\" : no more slots");
     assert!(test.driver.order().is_empty());
@@ -443,7 +474,7 @@ async fn an_attached_volume_is_reported_before_it_is_mounted_and_until_it_is_uns
 
     // Until the Node lists it, the volume is not mounted.
     node.csi.in_use.written(Default::default());
-    attachment(json!({"attached": true, "attachmentMetadata": {"device": "/dev/vdb"}}));
+    test.attachment(json!({"attached": true, "attachmentMetadata": {"device": "/dev/vdb"}}));
     let (own, volume) = (Arc::clone(&node), volume(&test));
     let pod = NodePod::from_api(&claiming("u2")).unwrap();
     let mounting = tokio::spawn(async move { set_up(&own, &pod, &volume).await.map(|_| ()) });
@@ -461,6 +492,62 @@ async fn an_attached_volume_is_reported_before_it_is_mounted_and_until_it_is_uns
     tear_down(&node, "u2").await.unwrap();
     assert!(listed().is_empty());
     task.abort();
+}
+
+/// The record says that the driver was called, also after attempts that did not come that far.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_undone_although_the_attachment_was_lost_before_the_next_attempt() {
+    let test = NodeWithDriver::new();
+    test.rules(json!({}));
+    test.attachment(json!({"attached": true}));
+    test.driver.fail("NodePublishVolume", Some((CallCode::Internal, "half done")));
+    let (node, task) = test.kill_9().await;
+    let failed = mount(&test, &node, "u1").await.unwrap_err();
+    assert!(failed.ends_with("half done"), "{failed}");
+    test.attachment(json!({"attached": false, "attachError": {"message": "lost"}}));
+    let failed = mount(&test, &node, "u1").await.unwrap_err();
+    assert_eq!(failed, "MountVolume.WaitForAttach failed for volume \"pv-1\" : lost");
+    tear_down(&node, "u1").await.unwrap();
+    assert_eq!(test.driver.order(), [MOUNTED, UNMOUNTED].concat());
+    assert!(node.csi.in_use.changes().borrow().is_empty());
+    task.abort();
+}
+
+/// PersistentVolumes and volumes of pods are named by different people.
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_of_the_same_name_have_their_own_directories() {
+    let test = NodeWithDriver::new();
+    test.rules(json!({"attachRequired": false,
+        "volumeLifecycleModes": ["Persistent", "Ephemeral"]}));
+    let mut pod = claiming("u1");
+    let spec = pod.spec.as_mut().unwrap();
+    let own = json!({"name": "pv-1", "csi": {"driver": DRIVER}});
+    spec.volumes.as_mut().unwrap().insert(0, serde_json::from_value(own).unwrap());
+    let mount = json!({"name": "pv-1", "mountPath": "/own"});
+    let mounts = spec.containers[0].volume_mounts.as_mut().unwrap();
+    mounts.insert(0, serde_json::from_value(mount).unwrap());
+    let (pods, kubelet) = test.run(&[pod]);
+    test.runtime.until(|runtime| !runtime.running("c").is_empty()).await;
+    let volumes = test.folder.path().join("root/pods/u1/volumes/kubernetes.io~csi");
+    let paths = ["pv-1/mount", "pv-1~claim/mount"].map(|path| volumes.join(path));
+    let paths = paths.map(|path| path.display().to_string());
+    let mounts = &test.runtime.running("c").remove(0).config.mounts;
+    let seen: Vec<_> = mounts.iter().take(2).map(|mount| mount.host_path.clone()).collect();
+    assert_eq!(seen, paths);
+    let published: BTreeMap<String, String> = test
+        .driver
+        .calls("NodePublishVolume")
+        .iter()
+        .map(|call| call.decode::<NodePublishVolumeRequest>())
+        .map(|request| (request.target_path, request.volume_id))
+        .collect();
+    let own = super::source::digest_name(&["u1", "pv-1"]);
+    let [first, second] = paths;
+    assert_eq!(published, BTreeMap::from([(first, own), (second, "disk-1".to_owned())]));
+    pods.set([]);
+    let is_over = |driver: &CsiTestDriver| driver.calls("NodeUnpublishVolume").len() == 2;
+    test.driver.until("both are unpublished", is_over).await;
+    kubelet.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,6 +114,7 @@ fn add(keyring: &mut Keyring, secret: Secret) -> bool {
 mod tests {
     use super::*;
     use crate::objects::ObjectFuture;
+    use k8s_openapi::api::authentication::v1::TokenRequestStatus;
     use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount, ServiceAccountTokenProjection};
     use serde_json::json;
 
@@ -168,7 +169,7 @@ mod tests {
             &'a self,
             _: &'a NodePod,
             _: &'a ServiceAccountTokenProjection,
-        ) -> ObjectFuture<'a, String> {
+        ) -> ObjectFuture<'a, TokenRequestStatus> {
             ready(None)
         }
     }

@@ -151,7 +151,8 @@ impl KubeletServer {
                 &served.node.runtime,
                 &served.node.name,
                 served.node.paths.root.clone(),
-            ),
+            )
+            .with_volumes(&served.node.volumes),
             served,
             tunnels: Tunnels::new(ended.1),
             streams: Arc::new(Semaphore::new(STREAMS)),

@@ -41,6 +41,7 @@ impl KubeletHandler {
                 if let Some(write) = &self.written {
                     write(&mut out);
                 }
+                self.served.node.volumes.write_metrics(&mut out);
                 prometheus_client::encoding::text::encode(&mut out, &self.metrics)
                     .map_err(|_| ServerFailure::Failed("cannot write the metrics"))?;
                 Ok(typed("application/openmetrics-text; version=1.0.0; charset=utf-8", out))

@@ -3,14 +3,17 @@
 //! Figures of pods come from the runtime, those of the machine from `/proc`. One collection runs at
 //! a time, and concurrent readers share its result, so a slow runtime gets one set of calls.
 //!
-//! Not implemented: volumes and logs of pods, and thus ephemeral storage; system containers; the
-//! node's network.
+//! Figures of volumes are those of CSI drivers (`volumes.rs`), measured in rounds of their own.
+//!
+//! Not implemented: other volumes and logs of pods, and thus ephemeral storage; system containers;
+//! the node's network.
 
 mod machine;
 mod metrics;
 mod pods;
 mod rates;
 mod summary;
+pub(crate) mod volumes;
 
 use crate::background::in_background;
 use crate::node::now;
@@ -27,6 +30,7 @@ use std::time::Duration;
 use summary::{RuntimeDisks, UsageSummary};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use volumes::MeasuredVolumes;
 
 /// TTL of a result, including failures.
 const FRESH: Duration = Duration::from_secs(2);
@@ -53,6 +57,7 @@ pub(crate) struct UsageCollector {
     runtime: Runtime,
     node: String,
     root: PathBuf,
+    volumes: MeasuredVolumes,
     /// Locked while collecting. If the reader is dropped, the next one starts over.
     last: Mutex<LastCollection>,
 }
@@ -67,7 +72,15 @@ impl UsageCollector {
     /// `root` is a directory on the file system of pods.
     pub(crate) fn new(runtime: &Runtime, node: &str, root: PathBuf) -> Self {
         let runtime = runtime.within(Some(COLLECTION_TIMEOUT));
-        Self { runtime, node: node.to_owned(), root, last: Mutex::default() }
+        let volumes = MeasuredVolumes::default();
+        Self { runtime, node: node.to_owned(), root, volumes, last: Mutex::default() }
+    }
+
+    /// Adds these volumes to the summary.
+    #[must_use]
+    pub(crate) fn with_volumes(mut self, volumes: &MeasuredVolumes) -> Self {
+        self.volumes = volumes.clone();
+        self
     }
 
     /// The summary as JSON; all of it, or CPU and memory only.
@@ -161,7 +174,11 @@ impl UsageCollector {
             });
             Ok(UsageSummary { node, pods: lists.pods(&mut samples) })
         });
-        summary.await.map_err(|error| UsageError::Machine(error.to_string()))
+        let mut summary = summary.await.map_err(|error| UsageError::Machine(error.to_string()))?;
+        for pod in &mut summary.pods {
+            pod.volumes = self.volumes.of(&pod.pod_ref.uid);
+        }
+        Ok(summary)
     }
 }
 

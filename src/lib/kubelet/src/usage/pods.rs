@@ -78,6 +78,7 @@ fn pod_usage(
         cpu: cpu.or_else(|| sum_of_cpu(&containers)),
         memory: memory.or_else(|| sum_of_memory(&containers)),
         network: own.and_then(|own| own.network.as_ref()).map(NetworkSample::from),
+        volumes: Vec::new(),
         processes: count.map(|process_count| ProcessCount { process_count }),
         containers,
     }

@@ -1,5 +1,6 @@
 //! Resource usage in the JSON of kubelet's `stats/v1alpha1`. Unknown values are omitted.
 
+use super::volumes::VolumeSample;
 use crate::next::WallTime;
 use crate::status;
 use ferrokube_cri::{CpuUsage, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, UInt64Value};
@@ -74,6 +75,8 @@ pub(super) struct PodUsage {
     pub(super) memory: Option<MemorySample>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<NetworkSample>,
+    #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    pub(super) volumes: Vec<VolumeSample>,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
     pub(super) processes: Option<ProcessCount>,
 }
@@ -266,6 +269,7 @@ impl UsageSummary {
         (node.fs, node.runtime, node.rlimit) = (None, None, None);
         for pod in &mut summary.pods {
             (pod.network, pod.processes) = (None, None);
+            pod.volumes.clear();
             pod.containers.iter_mut().for_each(|container| container.rootfs = None);
         }
         summary

@@ -3,35 +3,43 @@
 //! A bound claim stays bound, so the directory is recorded as a link in the pod's directory, and
 //! containers restart without the API server.
 
-use super::{VolumeError, check_host_path};
+use super::{VolumeError, check_host_path, claim_of};
 use crate::background::in_background;
-use crate::csi::{self, CsiVolume};
+use crate::csi::{self, CsiVolume, DriverWishes};
 use crate::node::PodNode;
 use crate::objects::{PodObjectError, PodObjects};
 use crate::pod::NodePod;
+use ferrokube_apimachinery::quantity::Quantity as ParsedQuantity;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
-    PersistentVolumeClaimVolumeSource, PersistentVolumeSpec,
+    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, PersistentVolumeSpec, Volume,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+/// A claim with the volume that it is bound to.
+struct BoundClaim {
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+}
+
 /// Finds the volume of a claim, checks that this node may use it, and records it.
 pub(super) async fn prepare(
     node: &PodNode,
     pod: &NodePod,
-    name: &str,
-    source: &PersistentVolumeClaimVolumeSource,
+    volume: &Volume,
     link: PathBuf,
 ) -> Result<(), VolumeError> {
     let known = link.clone();
     if in_background(move || Ok(is_ready(&known))).await.unwrap_or(false) {
         return Ok(());
     }
-    let bound = bound(&*node.objects, &pod.namespace, source).await;
-    let volume = bound.map_err(|why| VolumeError::Claim { volume: name.to_owned(), why })?;
+    let name = &volume.name;
+    let Some(source) = claim_of(pod, volume) else { return Ok(()) };
+    let BoundClaim { volume, .. } = claimed(node, pod, volume, &source).await?;
     let own = node.objects.node(&node.name);
     let spec = volume.spec.unwrap_or_default();
     let title = volume.metadata.name.unwrap_or_default();
@@ -47,7 +55,7 @@ pub(super) async fn prepare(
     }
     if let Some(driven) = &spec.csi {
         let read_only = source.read_only == Some(true);
-        let volume = CsiVolume::persistent(&title, &spec, driven, read_only);
+        let volume = CsiVolume::persistent(pod, &title, &spec, driven, read_only);
         let directory = csi::set_up(node, pod, &volume).await?;
         let kept = in_background(move || keep(&directory, &link)).await;
         return kept.map_err(|error| directory_error(&title, &error));
@@ -72,6 +80,100 @@ pub(super) async fn prepare(
         }))
     });
     found.await.unwrap_or_else(|error| Err(directory_error(&volume, &error)))
+}
+
+/// The claim of a pod's volume and what it is bound to. A claim of the volume's own must be the
+/// pod's, whoever has made one of its name.
+async fn claimed(
+    node: &PodNode,
+    pod: &NodePod,
+    volume: &Volume,
+    source: &PersistentVolumeClaimVolumeSource,
+) -> Result<BoundClaim, VolumeError> {
+    let failed = |why| VolumeError::Claim { volume: volume.name.clone(), why };
+    let bound = bound(&*node.objects, &pod.namespace, source).await.map_err(failed)?;
+    let owners = bound.claim.metadata.owner_references.iter().flatten();
+    let is_own = owners.filter(|owner| owner.controller == Some(true)).any(|it| it.uid == pod.uid);
+    if volume.ephemeral.is_some() && !is_own {
+        let (namespace, claim, name) = (&pod.namespace, &source.claim_name, &pod.name);
+        return Err(failed(format!(
+            "PVC {namespace}/{claim} was not created for pod {namespace}/{name} (pod is not owner)"
+        )));
+    }
+    Ok(bound)
+}
+
+/// The mounted volume of a claim whose CSI driver may have to be called.
+pub(super) struct DrivenClaim {
+    bound: BoundClaim,
+    volume: CsiVolume,
+    wishes: DriverWishes,
+}
+
+/// The volume of a claim, if it is mounted and its driver may have to be called. Reads no object
+/// otherwise.
+pub(super) async fn driven(
+    node: &PodNode,
+    pod: &NodePod,
+    volume: &Volume,
+    link: PathBuf,
+) -> Result<Option<DrivenClaim>, VolumeError> {
+    // There is no link until the volume is mounted.
+    let Ok(target) = in_background(move || fs::read_link(link)).await else { return Ok(None) };
+    if !csi::is_target(&target) {
+        return Ok(None);
+    }
+    let wishes = csi::wishes(node, &target).await;
+    let Some(source) = claim_of(pod, volume).filter(|_| wishes != DriverWishes::default()) else {
+        return Ok(None);
+    };
+    let bound = claimed(node, pod, volume, &source).await?;
+    let spec = bound.volume.spec.clone().unwrap_or_default();
+    let title = bound.volume.metadata.name.clone().unwrap_or_default();
+    let read_only = source.read_only == Some(true);
+    let persistent = |driven| CsiVolume::persistent(pod, &title, &spec, driven, read_only);
+    Ok(spec.csi.as_ref().map(persistent).map(|volume| DrivenClaim { bound, volume, wishes }))
+}
+
+impl DrivenClaim {
+    /// Publishes it again, if its driver wants that.
+    pub(super) async fn republish(&self, node: &PodNode, pod: &NodePod) -> Result<(), VolumeError> {
+        if self.wishes.republishes {
+            csi::republish(node, pod, &self.volume).await?;
+        }
+        Ok(())
+    }
+
+    /// Expands it if its storage is larger than its claim shows, and has the claim show that.
+    pub(super) async fn expand(&self, node: &PodNode, pod: &NodePod) -> Result<(), VolumeError> {
+        let BoundClaim { claim, volume } = &self.bound;
+        let Some((capacity, bytes)) = grown(claim, volume).filter(|_| self.wishes.expands) else {
+            return Ok(());
+        };
+        if self.volume.is_read_only() || !csi::expand(node, pod, &self.volume, bytes).await? {
+            return Ok(());
+        }
+        let recorded = node.objects.expanded(claim, capacity).await;
+        recorded.map_err(|error| VolumeError::Persistent(error.to_string()))?;
+        let title = volume.metadata.name.as_deref().unwrap_or_default();
+        let message =
+            format!("MountVolume.NodeExpandVolume succeeded for volume {title:?} {}", node.name);
+        node.report(pod, "FileSystemResizeSuccessful", message);
+        Ok(())
+    }
+}
+
+/// The capacity of a volume, also in bytes, if its claim shows less: the storage has grown, and the
+/// file system on it has not yet.
+fn grown<'a>(
+    claim: &PersistentVolumeClaim,
+    volume: &'a PersistentVolume,
+) -> Option<(&'a Quantity, i64)> {
+    let bytes = |quantity: &Quantity| Some(ParsedQuantity::parse(&quantity.0).ok()?.value());
+    let capacity = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
+    let shown = claim.status.as_ref()?.capacity.as_ref()?.get("storage")?;
+    let has = bytes(capacity)?;
+    (has > bytes(shown)?).then_some((capacity, has))
 }
 
 fn directory_error(volume: &str, error: &io::Error) -> VolumeError {
@@ -120,7 +222,7 @@ async fn bound(
     objects: &dyn PodObjects,
     namespace: &str,
     source: &PersistentVolumeClaimVolumeSource,
-) -> Result<PersistentVolume, String> {
+) -> Result<BoundClaim, String> {
     let name = &source.claim_name;
     let failed = |why: String| format!("error processing PVC {namespace}/{name}: {why}");
     let missing = |kind: &str, name: &str| format!("{kind} {name:?} not found");
@@ -130,11 +232,12 @@ async fn bound(
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(failed("PVC is being deleted".to_owned()));
     }
-    let phase = claim.status.and_then(|status| status.phase);
-    if phase.as_deref() != Some("Bound") {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase != Some("Bound") {
         return Err(failed("PVC is not bound".to_owned()));
     }
-    let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+    let volume = volume.unwrap_or_default();
     if volume.is_empty() {
         return Err(failed("PVC has empty pvc.Spec.VolumeName".to_owned()));
     }
@@ -156,7 +259,7 @@ async fn bound(
             own.unwrap_or_default()
         )));
     }
-    Ok(found)
+    Ok(BoundClaim { claim, volume: found })
 }
 
 /// Whether this node may use a volume.

@@ -6,11 +6,13 @@
 mod atomic;
 mod claims;
 pub(crate) mod group_files;
+pub(crate) mod measure;
 mod memory;
 mod mounts;
 mod ownership;
 mod payload;
 mod sub_path;
+pub(crate) mod upkeep;
 
 pub(crate) use memory::{is_in_memory, limit};
 pub(crate) use mounts::mounts;
@@ -23,7 +25,7 @@ use crate::fields::NodeFacts;
 use crate::node::PodNode;
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Volume};
 use ownership::Ownership;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -67,11 +69,21 @@ fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
         Volume { secret: Some(_), .. } => "secret",
         Volume { downward_api: Some(_), .. } => "downward-api",
         Volume { projected: Some(_), .. } => "projected",
-        Volume { persistent_volume_claim: Some(_), .. } => "persistent-volume-claim",
+        Volume { persistent_volume_claim: Some(_), .. } | Volume { ephemeral: Some(_), .. } => {
+            "persistent-volume-claim"
+        }
         _ => return assemble::empty_directory(root, uid, &volume.name),
     };
     let volumes = assemble::pod_directory(root, uid).join("volumes");
     volumes.join(format!("kubernetes.io~{kind}")).join(&volume.name)
+}
+
+/// The claim of a volume: the one that it names, or its own, which a controller makes by its
+/// template, and which is named after pod and volume.
+fn claim_of(pod: &NodePod, volume: &Volume) -> Option<PersistentVolumeClaimVolumeSource> {
+    let claim_name = volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name, volume.name));
+    let own = |claim_name| PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
+    claim_name.map(own).or_else(|| volume.persistent_volume_claim.clone())
 }
 
 /// Creates or updates all volumes of a pod.
@@ -90,8 +102,8 @@ pub(crate) async fn prepare(
     }
     for volume in pod.spec.volumes.iter().flatten() {
         let target = path(&node.paths.root, &pod.uid, volume);
-        if let Some(source) = &volume.persistent_volume_claim {
-            claims::prepare(node, pod, &volume.name, source, target).await?;
+        if claim_of(pod, volume).is_some() {
+            claims::prepare(node, pod, volume, target).await?;
             continue;
         }
         if let Some(source) = &volume.csi {
@@ -154,6 +166,15 @@ pub(crate) fn has_updates(pod: &NodePod) -> bool {
             || volume.downward_api.is_some()
             || volume.projected.is_some()
     })
+}
+
+/// Pods that may have volumes of CSI drivers.
+fn with_driven_volumes(node: &PodNode) -> Vec<NodePod> {
+    let has_volumes = |pod: &&NodePod| {
+        let mut volumes = pod.spec.volumes.iter().flatten();
+        volumes.any(|volume| volume.csi.is_some() || claim_of(pod, volume).is_some())
+    };
+    node.active.lock().values().filter(has_volumes).cloned().collect()
 }
 
 /// Checks the path's type, or creates it if the type says so. Error messages are kubelet's.

@@ -1,7 +1,7 @@
 //! The mounts of a container.
 
 use super::sub_path::{self, SubPathFailure};
-use super::{VolumeError, is_read_only, path};
+use super::{VolumeError, claim_of, is_read_only, path};
 use crate::assemble;
 use crate::background::in_background;
 use crate::environment::{ContainerEnvironment, expand};
@@ -28,7 +28,7 @@ pub(crate) async fn mounts(
         let volumes = || pod.spec.volumes.iter().flatten();
         let Some(volume) = volumes().find(|volume| volume.name == mount.name) else { continue };
         let mut host_path = path(&node.paths.root, &pod.uid, volume);
-        if volume.persistent_volume_claim.is_some() {
+        if claim_of(pod, volume).is_some() {
             let found = in_background(move || fs::read_link(host_path)).await;
             host_path = found.map_err(|error| VolumeError::Directory {
                 volume: volume.name.clone(),

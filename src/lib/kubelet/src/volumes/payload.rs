@@ -70,7 +70,8 @@ pub(super) async fn payload(
             files.extend(keys.files(data)?);
         }
         if let Some(source) = &part.service_account_token {
-            let token = objects.token(pod, source).await?.ok_or_else(|| {
+            let token = objects.token(pod, source).await?.and_then(|granted| granted.token);
+            let token = token.ok_or_else(|| {
                 let name = pod.service_account().to_owned();
                 PodObjectError::Missing { kind: "serviceaccount", name }
             })?;
@@ -151,6 +152,7 @@ fn downward(
 mod tests {
     use super::*;
     use crate::objects::ObjectFuture;
+    use k8s_openapi::api::authentication::v1::TokenRequestStatus;
     use k8s_openapi::api::core::v1::{
         ConfigMap, Secret, ServiceAccount, ServiceAccountTokenProjection,
     };
@@ -184,9 +186,10 @@ mod tests {
             &'a self,
             pod: &'a NodePod,
             wanted: &'a ServiceAccountTokenProjection,
-        ) -> ObjectFuture<'a, String> {
+        ) -> ObjectFuture<'a, TokenRequestStatus> {
             let text = format!("of {} for {:?}", pod.service_account(), wanted.audience);
-            Box::pin(std::future::ready(Ok(Some(text))))
+            let granted = TokenRequestStatus { token: Some(text), expiration_timestamp: None };
+            Box::pin(std::future::ready(Ok(Some(granted))))
         }
     }
 
