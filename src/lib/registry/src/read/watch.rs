@@ -227,7 +227,11 @@ fn interruption(
             _ = ending.wait_for(|ending| *ending) => Wake::Over,
             // An error means that the definition was removed.
             _ = changes.changed() => Wake::CatalogChanged,
-            () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => if bookmark.is_some() { Wake::BookmarkDue } else { Wake::Over },
+            () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => {
+                // A watch that is behind asks for its bookmark again and again.
+                let is_over = bookmark.is_none() || Instant::now() >= deadline;
+                if is_over { Wake::Over } else { Wake::BookmarkDue }
+            }
         }
     })
 }

@@ -301,6 +301,26 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
     assert_eq!(started.elapsed().as_secs(), 150);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_behind_at_its_deadline_ends() {
+    let server = TestRegistry::new();
+    let options = WatchOptions {
+        bookmarks: true,
+        timeout: Duration::from_secs(30),
+        ..from(server.registry.store().revision())
+    };
+    let mut watch = watch(&server, options).await;
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    // The unread event may come first.
+    for _ in 0..3 {
+        if watch.next().await.is_none() {
+            return;
+        }
+    }
+    panic!("it goes on after its deadline");
+}
+
 /// All writes are of one object, so that each revision follows the one before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_with_a_state_misses_nothing_that_is_written_meanwhile() {
