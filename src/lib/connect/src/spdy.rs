@@ -7,6 +7,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::coop::consume_budget;
 
 /// Max bytes of a received frame of data, which is passed on as it arrives.
 const MAX_FRAME: usize = 1 << 20;
@@ -55,8 +56,10 @@ impl<R: AsyncRead + Unpin> SpdyReader<R> {
         Self { from, buffer: BytesMut::new(), partial: None }
     }
 
-    /// The next frame, or a part of one; cancel safe. `None`: the end.
+    /// The next frame, or a part of one; cancel safe. `None`: the end. Gives way to other tasks
+    /// after many of a peer that never pauses.
     pub(crate) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
+        consume_budget().await;
         loop {
             if let Some(frame) = self.parse()? {
                 return Ok(Some(frame));

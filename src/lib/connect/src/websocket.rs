@@ -11,6 +11,8 @@ use http::{HeaderMap, HeaderValue};
 use ring::digest;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::coop::consume_budget;
+use tokio::time::Instant;
 
 /// Max bytes of a client's frame; kubectl's are at most 64 KiB.
 pub(crate) const MAX_FRAME: usize = 1 << 20;
@@ -43,6 +45,10 @@ pub(crate) fn answer(headers: &HeaderMap, protocol: &'static str) -> Option<Head
 
 /// Longest payload of a control frame (RFC 6455, section 5.5): replies to pings wait in a queue.
 const MAX_CONTROL: usize = 125;
+/// Control frames that a client may send at once, and per second after these. kubectl sends one in
+/// five seconds; the server responds to each.
+const CONTROLS: u32 = 100;
+const CONTROLS_PER_SECOND: u32 = 10;
 
 /// A parsed websocket frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,6 +67,14 @@ pub(crate) struct WebsocketReader<R> {
     from: R,
     buffer: BytesMut,
     message: Option<PartialMessage>,
+    controls: ControlCredit,
+}
+
+/// Control frames that the client may still send.
+struct ControlCredit {
+    left: u32,
+    /// When time was last credited. The clock is only read when nothing is left.
+    since: Instant,
 }
 
 /// A message that has not arrived in full.
@@ -88,12 +102,15 @@ fn broken(why: &'static str) -> io::Error {
 
 impl<R: AsyncRead + Unpin> WebsocketReader<R> {
     pub(crate) fn new(from: R) -> Self {
-        Self { from, buffer: BytesMut::new(), message: None }
+        let controls = ControlCredit { left: CONTROLS, since: Instant::now() };
+        Self { from, buffer: BytesMut::new(), message: None, controls }
     }
 
-    /// The next frame, or a part of one; cancel safe. The end of the stream is returned as
+    /// The next frame, or a part of one; cancel safe. Gives way to other tasks after many of a
+    /// client that never pauses. The end of the stream is returned as
     /// [`ClientFrame::Close`].
     pub(crate) async fn next(&mut self) -> io::Result<ClientFrame> {
+        consume_budget().await;
         loop {
             if let Some(frame) = self.parse()? {
                 return Ok(frame);
@@ -129,6 +146,7 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
             if self.buffer.len() < bytes + length {
                 return Ok(None);
             }
+            self.controls.pay()?;
             self.buffer.advance(bytes);
             let mut data = self.buffer.split_to(length);
             unmask(&mut data, mask);
@@ -138,6 +156,20 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
                 _ => {}
             }
         }
+    }
+}
+
+impl ControlCredit {
+    fn pay(&mut self) -> io::Result<()> {
+        if self.left == 0 {
+            let earned = self.since.elapsed().as_secs_f32() * CONTROLS_PER_SECOND as f32;
+            self.left = CONTROLS.min(earned as u32);
+            self.since = Instant::now();
+        }
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            broken("the websocket's client sends control frames without end")
+        })?;
+        Ok(())
     }
 }
 
@@ -298,6 +330,45 @@ mod tests {
         assert_eq!(read, MAX_FRAME - 1);
         let ping = masked(0x89, &[7; MAX_CONTROL + 1]);
         WebsocketReader::new(ping.as_slice()).next().await.unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fault_37_a_flood_of_control_frames_ends_the_websocket() {
+        for kind in [0x89, 0x8a] {
+            let mut wire = masked(kind, b"").repeat(CONTROLS as usize);
+            wire.extend(masked(0x82, b"a"));
+            let (mut to, from) = tokio::io::duplex(wire.len());
+            let mut reader = WebsocketReader::new(from);
+            tokio::io::AsyncWriteExt::write_all(&mut to, &wire).await.unwrap();
+            while !matches!(reader.next().await.unwrap(), ClientFrame::Data { .. }) {}
+            for _ in 0..2 {
+                // Honest clients do not pay for the past.
+                tokio::time::advance(std::time::Duration::from_secs(5)).await;
+                let mut wire = masked(kind, b"").repeat(5);
+                wire.extend(masked(0x82, b"a"));
+                tokio::io::AsyncWriteExt::write_all(&mut to, &wire).await.unwrap();
+                while !matches!(reader.next().await.unwrap(), ClientFrame::Data { .. }) {}
+            }
+            let flood = masked(kind, b"").repeat(50);
+            tokio::io::AsyncWriteExt::write_all(&mut to, &flood).await.unwrap();
+            drop(to);
+            let ended = async {
+                while !matches!(reader.next().await?, ClientFrame::Close) {}
+                io::Result::Ok(())
+            };
+            assert!(ended.await.is_err(), "{kind:x}");
+        }
+    }
+
+    #[tokio::test]
+    async fn fault_37_a_client_that_never_pauses_lets_others_run() {
+        let wire = masked(0x82, b"a").repeat(100_000);
+        let mut reader = WebsocketReader::new(wire.as_slice());
+        let reading =
+            tokio::spawn(async move { while reader.next().await.unwrap() != ClientFrame::Close {} });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished(), "all frames were read in one turn");
+        reading.await.unwrap();
     }
 
     #[tokio::test]
