@@ -363,7 +363,7 @@ mod tests {
     #[tokio::test]
     async fn fault_37_a_client_that_never_pauses_lets_others_run() {
         let wire = masked(0x82, b"a").repeat(100_000);
-        let mut reader = WebsocketReader::new(wire.as_slice());
+        let mut reader = WebsocketReader::new(std::io::Cursor::new(wire));
         let reading =
             tokio::spawn(async move { while reader.next().await.unwrap() != ClientFrame::Close {} });
         tokio::task::yield_now().await;
