@@ -3,15 +3,18 @@
 
 use crate::features::{FEATURES, condition, is_state, merge_patch, stopped, wait_for};
 use crate::priority::until;
-use crate::support::{BOUND, CONFIGMAPS, TestServer};
+use crate::support::{BOUND, CONFIGMAPS, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
-use ferrokube_controlplane::{ApiServer, FeatureFunction, FeatureSettings};
+use ferrokube_controlplane::{ApiServer, FeatureFunction, FeatureSettings, SchemaSource};
+use ferrokube_features::transition::FeatureState;
 use ferrokube_features::{
     Descriptor, FeatureSetting, FeatureTask, Gate, GateSpec, Gates, KubernetesVersion, PrrAnswer,
     Stage, known,
 };
-use std::sync::Arc;
+use ferrokube_resource::bundle::Composition;
+use ferrokube_schema::tables::Tables;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 const NOW: KubernetesVersion = KubernetesVersion::CURRENT;
@@ -121,19 +124,25 @@ fn run_of(feature: &str) -> FeatureRun {
     }
 }
 
-/// A server of all kinds that features are about; not started.
-fn server() -> TestServer {
+/// All kinds that features are about.
+fn kinds() -> Composition {
     let kinds = ["features.features.k8s.io", "leasecandidates.coordination.k8s.io"];
     let bundles = [
         ferrokube_resources::bundle().with(kinds),
         ferrokube_workloads::bundle().only(["statefulsets.apps"]),
     ];
-    let served = ferrokube_resources::compose(&bundles).unwrap();
-    let server = TestServer::stopped(|builder| {
-        let tables = served.tables.clone();
-        builder.schemas(Arc::new(move |name| tables.get(name)))
-    });
-    for definition in served.definitions {
+    ferrokube_resources::compose(&bundles).unwrap()
+}
+
+fn schemas() -> SchemaSource {
+    static TABLES: LazyLock<Tables> = LazyLock::new(|| kinds().tables);
+    Arc::new(|name| TABLES.get(name))
+}
+
+/// A server of them; not started.
+fn server() -> TestServer {
+    let server = TestServer::stopped(|builder| builder.schemas(schemas()));
+    for definition in kinds().definitions {
         server.registry.catalog().put(definition);
     }
     server
@@ -156,7 +165,7 @@ async fn restart(server: &mut TestServer, gates: Gates, settings: FeatureSetting
     server.plane = ApiServer::builder(server.registry.clone())
         .authenticator(Arc::new(crate::support::TokenNames))
         .authorizer(server.rules.clone())
-        .schemas(Arc::new(|name| ferrokube_resources::tables().get(name)))
+        .schemas(schemas())
         .gates(gates)
         .features(settings)
         .build();
@@ -198,9 +207,9 @@ async fn use_it(server: &TestServer, feature: &str, run: &FeatureRun) {
         FeatureRun::Held(held) => held.create(server).await,
     }
     *server.admission.gates.lock().unwrap() = before;
-    let metrics = server.get("/metrics").await.text();
-    let line = format!("kubernetes_feature_enabled{{name=\"{feature}\",");
-    assert!(metrics.contains(&line), "{feature}: {metrics}");
+    let stage = server.plane.gates().get(feature).unwrap().spec.stage.as_str();
+    let line = format!("kubernetes_feature_enabled{{name=\"{feature}\",stage=\"{stage}\"}} 1\n");
+    until(server, "/metrics", |metrics| metrics.text().contains(&line)).await;
 }
 
 /// Waits until it is off, and nothing of it is left.
@@ -350,6 +359,40 @@ async fn f35_f39_a_hold_names_the_objects_and_waits_for_their_users() {
     stopped(&server.plane).await;
 }
 
+/// The story of the proposal's own example: a field of StatefulSets, which is set in one place.
+#[tokio::test]
+async fn f36_the_field_of_stateful_sets_comes_and_goes_with_its_schema() {
+    const FEATURE: &str = "MaxUnavailableStatefulSet";
+    const SCHEMAS: &str = "/openapi/v3/apis/apps/v1";
+    let FeatureRun::Stored(uses) = run_of(FEATURE) else { panic!("it stores") };
+    let used = &uses[0];
+    let is_published = |page: &TestResponse| {
+        let schemas = &page.json()["components"]["schemas"];
+        let fields = &schemas["io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy"]["properties"];
+        assert_ne!(fields["partition"], Value::Null, "{}", page.text());
+        fields.get("maxUnavailable").is_some()
+    };
+    let mut server = server();
+    for _ in 0..2 {
+        restart_with(&mut server, NOW, FEATURE, true).await;
+        is_in_state(&server, FEATURE, "On").await;
+        used.create(&server).await;
+        until(&server, SCHEMAS, is_published).await;
+        restart_with(&mut server, NOW, FEATURE, false).await;
+        is_in_state(&server, FEATURE, "Off").await;
+        let cleared = server.get(&used.url()).await.json();
+        assert!(!used.is_in(&cleared), "{cleared}");
+        assert_eq!(cleared["spec"]["serviceName"], "s", "{cleared}");
+        until(&server, SCHEMAS, |page| !is_published(page)).await;
+        server.send("DELETE", &used.url(), &[], "").await;
+        let dropped = server.post(used.collection, &used.object).await;
+        assert_eq!(dropped.code, 201, "{}", dropped.text());
+        assert!(!used.is_in(&dropped.json()), "{}", dropped.text());
+        server.send("DELETE", &used.url(), &[], "").await;
+    }
+    stopped(&server.plane).await;
+}
+
 /// The story of a feature without state, in one binary.
 #[tokio::test]
 async fn f37_a_stateless_feature_is_switched_in_a_running_server() {
@@ -419,6 +462,51 @@ static OTHERS: [&Descriptor; 3] = [
     &descriptor(&CHANGING, &[]),
 ];
 
+/// Also gates of another table, which no other code names.
+#[tokio::test]
+async fn f01_f07_every_gate_is_announced_and_reported() {
+    let tables: [&[&'static Descriptor]; 2] = [&known::ALL, &OTHERS];
+    for features in tables {
+        let mut server = server();
+        let gates = gates(features, NOW, "FeatureAPI=true");
+        restart(&mut server, gates, FeatureSettings::default()).await;
+        let mut count = 0;
+        for gate in server.plane.gates().all() {
+            let (name, configured) = (gate.gate.name, gate.configured);
+            let is_reported = |one: &Value| {
+                let uses = one["status"]["uses"].as_array();
+                one["status"]["state"] == FeatureState::stable(configured).as_str()
+                    && uses.into_iter().flatten().any(|used| {
+                        used["version"] == NOW.to_string()
+                            && used["enabled"] == configured
+                            && used["reporter"] == "system:apiserver"
+                    })
+            };
+            let feature = wait_for(&server, &format!("{FEATURES}/{name}"), is_reported).await;
+            let value = |enabled: bool| if enabled { "Enabled" } else { "Disabled" };
+            for (field, want) in [
+                ("class", "kube-system"),
+                ("name", name),
+                ("stability", gate.spec.stability()),
+                ("default", value(gate.spec.default)),
+                ("configured", value(configured)),
+                ("source", if gate.set { "CommandLine" } else { "Default" }),
+            ] {
+                assert_eq!(feature["status"][field], want, "{field}: {feature}");
+            }
+            let metrics = server.get("/metrics").await.text();
+            let (stage, is_on) = (gate.spec.stage.as_str(), u8::from(configured));
+            let line = format!(
+                "kubernetes_feature_enabled{{name=\"{name}\",stage=\"{stage}\"}} {is_on}\n"
+            );
+            assert!(metrics.contains(&line), "{line} in {metrics}");
+            count += 1;
+        }
+        assert_eq!(count, features.len());
+        stopped(&server.plane).await;
+    }
+}
+
 #[tokio::test]
 async fn f11_a_function_of_the_author_runs_until_it_succeeds() {
     let mut server = server();
@@ -486,11 +574,13 @@ async fn an_object_that_waits_for_its_finalizers_holds_the_transition() {
         is_state("TurningOff")(one)
             && condition(one, "Blocked") == ("True".to_owned(), why.to_owned())
     };
-    wait_for(&server, &format!("{FEATURES}/{FEATURE}"), is_held).await;
+    let held = wait_for(&server, &format!("{FEATURES}/{FEATURE}"), is_held).await;
+    assert_eq!(condition(&held, "DowngradeSafe").0, "False", "{held}");
     let released = json!({"metadata": {"finalizers": null}});
     let patched = merge_patch(&server, &candidate.url(), &released).await;
     assert_eq!(patched.code, 200, "{}", patched.text());
-    is_in_state(&server, FEATURE, "Off").await;
+    let off = is_in_state(&server, FEATURE, "Off").await;
+    assert_eq!(condition(&off, "DowngradeSafe").0, "True", "{off}");
     assert!(!candidate.is_stored(&server).await);
     stopped(&server.plane).await;
 }

@@ -203,11 +203,11 @@ async fn f09_off_clears_what_is_stored_and_on_again_works() {
     wait_for(&server, LOG_TRACKING, is_state("On")).await;
 }
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-const ELECTION: &str =
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+pub(crate) const ELECTION: &str =
     "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/CoordinatedLeaderElection";
 
-fn lease(name: &str) -> Value {
+pub(crate) fn lease(name: &str) -> Value {
     let spec = json!({
         "holderIdentity": "a",
         "strategy": "OldestEmulationVersion",
@@ -217,7 +217,7 @@ fn lease(name: &str) -> Value {
 }
 
 /// Waits until the server keeps the field: it acts on a state some time after clients see it.
-async fn keeps_strategy(server: &TestServer) {
+pub(crate) async fn keeps_strategy(server: &TestServer) {
     let begun = Instant::now();
     let path = format!("{LEASES}?dryRun=All");
     while server.post(&path, &lease("probe")).await.json()["spec"].get("strategy").is_none() {
@@ -265,27 +265,32 @@ async fn f36_the_fields_of_leases_come_and_go() {
     assert!(shows_strategy(&server).await);
 }
 
+/// Runs of a server, each ended after one step, until the feature is in this state.
+async fn killed_after_each_step(server: &TestServer, gates_of: &str, end: &'static str) {
+    let mut seen = server.get(LOG_TRACKING).await.json();
+    let mut states = Vec::new();
+    while !is_state(end)(&seen) {
+        assert!(states.len() < 20, "not {end}: {states:?}");
+        let run = restarted(server, "a", gates_of).await;
+        let before = seen["metadata"]["resourceVersion"].clone();
+        let is_next = |one: &Value| one["metadata"]["resourceVersion"] != before;
+        wait_for(server, LOG_TRACKING, is_next).await;
+        stopped(&run).await;
+        seen = server.get(LOG_TRACKING).await.json();
+        states.push(seen["status"]["state"].as_str().unwrap().to_owned());
+    }
+}
+
 #[tokio::test]
 async fn a_server_killed_after_any_step_loses_no_task() {
     let server = server("").await;
     annotated(&server, 40).await;
-    let mut seen = wait_for(&server, LOG_TRACKING, is_state("On")).await;
+    wait_for(&server, LOG_TRACKING, is_state("On")).await;
     stopped(&server.plane).await;
-    let mut states = Vec::new();
-    for _ in 0..20 {
-        let run = restarted(&server, "a", "LogTracking=false").await;
-        let before = seen["metadata"]["resourceVersion"].clone();
-        let is_next = |one: &Value| one["metadata"]["resourceVersion"] != before;
-        wait_for(&server, LOG_TRACKING, is_next).await;
-        stopped(&run).await;
-        seen = server.get(LOG_TRACKING).await.json();
-        states.push(seen["status"]["state"].as_str().unwrap().to_owned());
-        if seen["status"]["state"] == "Off" {
-            assert_eq!(remaining(&server).await, 0);
-            return;
-        }
-    }
-    panic!("not off: {states:?}");
+    killed_after_each_step(&server, "LogTracking=false", "Off").await;
+    assert_eq!(remaining(&server).await, 0);
+    killed_after_each_step(&server, "", "On").await;
+    killed_after_each_step(&server, "LogTracking=false", "Off").await;
 }
 
 #[tokio::test]

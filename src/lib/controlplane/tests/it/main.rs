@@ -13,6 +13,7 @@ mod discovery;
 mod enumeration;
 mod every_feature;
 mod feature_attacks;
+mod feature_steps;
 mod features;
 mod flow;
 mod health;
