@@ -59,13 +59,28 @@ async fn follows(manager: &ManagerProcess, enabled: bool, times: usize) {
     .await;
 }
 
+/// Restarts the server with other flags at the address that its clients know.
+fn restarted_at(cluster: &mut Cluster, flags: &[&str]) {
+    let url = cluster.url().to_owned();
+    let port = format!("--secure-port={}", url.rsplit(':').next().unwrap());
+    let flags = [&["--feature-evaluation-time=1s", port.as_str()], flags].concat();
+    cluster.terminate().unwrap();
+    cluster.restart_with(&flags).unwrap();
+    assert_eq!(cluster.url(), url);
+}
+
+/// The managers have no flag, and go on running.
 #[tokio::test]
 async fn f05_f16_a_flag_of_the_server_sets_other_processes() {
-    let cluster = server(&["--feature-gates=FeatureAPI=true,LogTracking=false"]);
+    let mut cluster = server(&["--feature-gates=FeatureAPI=true"]);
     let logs = tempfile::tempdir().unwrap();
-    let manager = manager(&cluster, &logs, "manager");
-    follows(&manager, false, 1).await;
-    assert!(!logs_ids(&cluster, &manager, ("quiet", false)).await);
+    let managers = ["one", "two"].map(|name| manager(&cluster, &logs, name));
+    assert!(logs_ids(&cluster, &managers[0], ("before", true)).await);
+    restarted_at(&mut cluster, &["--feature-gates=FeatureAPI=true,LogTracking=false"]);
+    for manager in &managers {
+        follows(manager, false, 1).await;
+    }
+    assert!(!logs_ids(&cluster, &managers[0], ("quiet", false)).await);
 }
 
 #[tokio::test]
@@ -208,33 +223,41 @@ fn kubelet(cluster: &Cluster, directory: &tempfile::TempDir) -> ManagerProcess {
     ManagerProcess::spawn(&mut command, directory.path().join("log"))
 }
 
-/// Only the kubelet asks this gate, so that what is reported is its value.
+/// Waits until the kubelet has reported a value: only it asks this gate.
+async fn reported(cluster: &Cluster, state: &str, enabled: bool) {
+    let admin = cluster.admin().unwrap();
+    wait_until("the kubelet reports its value", BOUND, || async {
+        let feature = admin.get(PULLS).await.unwrap();
+        let status = &feature.body["status"];
+        let uses = status["uses"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_reported = uses.iter().any(|one| one["enabled"] == enabled);
+        if status["state"] == state && is_reported { Ok(()) } else { Err(feature.text) }
+    })
+    .await;
+}
+
+/// It follows, and reports, also after the API server was away.
 #[tokio::test]
 async fn f05_f16_the_api_lifts_the_limit_of_a_running_kubelet() {
-    let dynamic = "--dynamic-features=MaxParallelImagePulls";
-    let cluster = server(&["--feature-gates=FeatureAPI=true", dynamic]);
-    let admin = cluster.admin().unwrap();
-    let reported = |state: &'static str, enabled: bool| {
-        let admin = &admin;
-        wait_until("the kubelet reports its value", BOUND, move || async move {
-            let feature = admin.get(PULLS).await.unwrap();
-            let status = &feature.body["status"];
-            let uses = status["uses"].as_array().map_or(&[][..], Vec::as_slice);
-            let is_reported = uses.iter().any(|one| one["enabled"] == enabled);
-            if status["state"] == state && is_reported { Ok(()) } else { Err(feature.text) }
-        })
-    };
+    const FLAGS: [&str; 2] =
+        ["--feature-gates=FeatureAPI=true", "--dynamic-features=MaxParallelImagePulls"];
+    let mut cluster = server(&FLAGS);
     let directory = tempfile::tempdir().unwrap();
     let kubelet = kubelet(&cluster, &directory);
-    reported("On", true).await;
+    reported(&cluster, "On", true).await;
     for (round, (desired, state, enabled)) in
-        [("Disabled", "Off", false), ("Enabled", "On", true)].into_iter().enumerate()
+        [("Disabled", "Off", false), ("Enabled", "On", true), ("Disabled", "Off", false)]
+            .into_iter()
+            .enumerate()
     {
+        if round == 2 {
+            restarted_at(&mut cluster, &FLAGS);
+        }
         let patch = json!({"spec": {"desired": desired}});
-        let patched = admin.merge(PULLS, &patch).await.unwrap();
+        let patched = cluster.admin().unwrap().merge(PULLS, &patch).await.unwrap();
         assert_eq!(patched.status, 200, "{}", patched.text);
-        follows(&kubelet, enabled, 1).await;
-        reported(state, enabled).await;
+        follows(&kubelet, enabled, round / 2 + 1).await;
+        reported(&cluster, state, enabled).await;
         assert_eq!(kubelet.log().matches("follows the API").count(), round + 1);
     }
 }
