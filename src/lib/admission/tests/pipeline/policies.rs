@@ -101,6 +101,33 @@ async fn parameters_come_from_the_binding() {
     create(&server, "b", json!({"a": "1", "b": "2"})).await.unwrap();
 }
 
+/// The expressions hold for each of them.
+#[tokio::test]
+async fn parameters_are_chosen_by_a_selector() {
+    let server = TestPipeline::with_namespace().await;
+    let configmaps = server.as_user("", "configmaps");
+    for (name, max, role) in [("few", "1", "limit"), ("many", "3", "limit"), ("no", "0", "other")] {
+        let metadata = json!({"name": name, "labels": {"role": role}});
+        let object = document(json!({"metadata": metadata, "data": {"max": max}}));
+        configmaps.create("n", object).await.unwrap();
+    }
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "!has(object.data) || object.data.size() <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max"}],
+    });
+    let by = |role: &str| {
+        json!({"paramRef": {"selector": {"matchLabels": {"role": role}},
+            "parameterNotFoundAction": "Deny"}})
+    };
+    bind(&server, spec.clone(), by("limit")).await;
+    create(&server, "a", json!({"a": "1"})).await.unwrap();
+    let failure = create(&server, "b", json!({"a": "1", "b": "2"})).await.unwrap_err();
+    assert!(failure.message.ends_with("denied request: at most 1"), "{}", failure.message);
+    bind(&server, spec, by("nobody")).await;
+    let failure = create(&server, "b", json!({})).await.unwrap_err();
+    assert!(failure.message.contains("no params found"), "{}", failure.message);
+}
+
 #[tokio::test]
 async fn a_policy_cannot_protect_itself_or_its_binding() {
     let server = TestPipeline::with_namespace().await;
