@@ -150,13 +150,15 @@ async fn an_aggregated_server_is_used_through_the_first_one() {
     assert_eq!(client.post(SERVICES, &service(&back)).await.unwrap().status, 201);
     wait_for_reason(&client, "Passed").await;
 
-    // Requests and watches reach it, with the ids of the trace.
+    // Requests and watches reach it, with the ids of log tracking.
     let mut events = client.watch("/apis/example.com/v1/widgets?watch=true").await.unwrap();
     let trace = "0af7651916cd43dd8448eb211c80319c";
+    let initial = "4bf92f3577b34da6a3ce929d0e0e4736";
     let create = client
         .request(Method::POST, WIDGETS)
         .header("content-type", "application/json")
         .header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"))
+        .header("initial-trace-id", initial)
         .body(
             json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
                 .to_string(),
@@ -165,6 +167,7 @@ async fn an_aggregated_server_is_used_through_the_first_one() {
     assert_eq!(created.status, 201, "{}", created.text);
     let annotations = &created.body["metadata"]["annotations"];
     assert_eq!(annotations["trace.kubernetes.io/trace-id"], trace);
+    assert_eq!(annotations["trace.kubernetes.io/initial-trace-id"], initial);
     let event = events.next().await.unwrap().unwrap();
     assert_eq!(
         (&event["type"], &event["object"]["metadata"]["name"]),

@@ -60,6 +60,15 @@ impl Podman {
         self.run(&options.concat());
     }
 
+    /// Runs a container to its end, which is a success; its output.
+    fn once(&self, image: &str, volume: &str, flags: &[&str]) -> String {
+        let image = format!("localhost/ferrokube/{image}");
+        let attached = CONTAINED.into_iter().filter(|option| *option != "--detach");
+        let attached: Vec<&str> = attached.collect();
+        let options = ["run", "--rm", "--volume", volume];
+        self.run(&[&options[..], &attached, &[&image], flags].concat())
+    }
+
     /// By the probe in the container.
     async fn is_ready(&self, name: &str, url: &str) {
         wait_until(name, BOUND, || async {
@@ -145,7 +154,8 @@ async fn images_run_without_rights_on_read_only_roots() {
     const STATE: &str = "state:/var/lib/ferrokube";
 
     // Separate roles; then one process takes over their state.
-    podman.start("apiserver", "apiserver", STATE, &[&data[..], &[&secure]].concat());
+    let features = "--feature-gates=FeatureAPI=true";
+    podman.start("apiserver", "apiserver", STATE, &[&data[..], &[&secure, features]].concat());
     podman.is_ready("apiserver", &url).await;
     let manager = [
         "--kubeconfig=/var/lib/ferrokube/controller-manager.kubeconfig",
@@ -166,6 +176,9 @@ async fn images_run_without_rights_on_read_only_roots() {
         if response.status == 200 { Ok(()) } else { Err(response.text) }
     })
     .await;
+    let list = ["list", "--kubeconfig=/var/lib/ferrokube/admin.kubeconfig"];
+    let listed = podman.once("feature-admin", &read_only, &list);
+    assert!(listed.starts_with("NAME  ") && listed.contains("LogTracking  "), "{listed}");
     podman.stop("manager");
     podman.stop("apiserver");
     podman.start("all-in-one", "all-in-one", STATE, &[&data[..], &[&secure]].concat());
