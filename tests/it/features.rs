@@ -32,7 +32,7 @@ fn lease(name: &str) -> Value {
     })
 }
 
-/// Of CoordinatedLeaderElection, in order.
+/// Tasks of CoordinatedLeaderElection, in order.
 const TASKS: [&str; 4] = [
     "ClearField(leases.coordination.k8s.io: spec.preferredHolder)",
     "ClearField(leases.coordination.k8s.io: spec.strategy)",

@@ -53,7 +53,7 @@ async fn f18_a_field_is_dropped_at_once_and_published_until_it_is_off() {
 }
 
 /// Another writer at some moments of turning LogTracking off.
-struct Interruption {
+struct InterruptedWrites {
     observer: FailpointObserver,
     moments: Arc<Mutex<Moments>>,
 }
@@ -62,7 +62,9 @@ struct Interruption {
 type Moments = Vec<(FeatureFailpoint, Instant)>;
 
 /// `write` is done at the first of each moment, before the server goes on.
-fn interrupted<F>(write: impl Fn(FeatureFailpoint) -> F + Send + Sync + 'static) -> Interruption
+fn interrupted<F>(
+    write: impl Fn(FeatureFailpoint) -> F + Send + Sync + 'static,
+) -> InterruptedWrites
 where
     F: Future<Output = ()>,
 {
@@ -79,12 +81,12 @@ where
             tokio::task::block_in_place(|| Handle::current().block_on(write));
         }
     });
-    Interruption { observer, moments }
+    InterruptedWrites { observer, moments }
 }
 
 /// Turns LogTracking off, and returns the moments of it.
-async fn turned_off(server: &TestServer, interruption: Interruption) -> Moments {
-    let Interruption { observer, moments } = interruption;
+async fn turned_off(server: &TestServer, writes: InterruptedWrites) -> Moments {
+    let InterruptedWrites { observer, moments } = writes;
     let path = format!("{FEATURES}/LogTracking");
     wait_for(server, &path, is_state("On")).await;
     stopped(&server.plane).await;
