@@ -6,6 +6,7 @@ use ferrokube_controlplane::FeatureFailpoint;
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -37,13 +38,25 @@ async fn feature(admin: &Client) -> Option<Value> {
     (found.status == 200).then_some(found.body)
 }
 
-async fn desire(admin: &Client, desired: &str) {
-    wait_until("spec.desired is set", BOUND, || async {
-        let patch = json!({ "spec": { "desired": desired } });
-        let set = admin.merge(FEATURE, &patch).await.map_err(|error| error.to_string())?;
-        if set.status == 200 { Ok(()) } else { Err(set.text) }
-    })
-    .await;
+/// Sets `spec.desired`, and waits for a state if one is given. A server may have died at the last
+/// moment of the transition before.
+async fn desire(servers: &mut [Cluster], kills: &mut Kills, desired: &str, state: Option<&str>) {
+    let began = Instant::now();
+    let patch = json!({ "spec": { "desired": desired } });
+    let mut is_set = false;
+    loop {
+        kills.revive(servers);
+        let admin = servers[0].admin().unwrap();
+        if !is_set {
+            is_set = admin.merge(FEATURE, &patch).await.is_ok_and(|set| set.status == 200);
+        }
+        let seen = feature(&admin).await.unwrap_or_default();
+        if is_set && state.is_none_or(|state| seen["status"]["state"] == state) {
+            return;
+        }
+        assert!(began.elapsed() < BOUND, "{desired}, {kills:?}: {seen}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Objects with ids, as of before the feature is turned off.
@@ -61,14 +74,38 @@ async fn stamped(admin: &Client, round: usize) {
     }
 }
 
-/// Starts a dead server again, which dies at the next moment, perhaps before it is ready.
-fn revived(server: &mut Cluster, killed: &mut usize) {
-    loop {
-        *killed += 1;
-        server.set_environment(FAILPOINT, &moment(*killed));
-        let Err(error) = server.restart() else { return };
-        let status = server.wait().unwrap();
-        assert_eq!(status.signal(), Some(9), "{error}");
+/// Numbers of moments.
+#[derive(Debug)]
+struct Kills {
+    /// At which a server died.
+    met: BTreeSet<usize>,
+    /// At which each server dies next.
+    armed: Vec<usize>,
+}
+
+impl Kills {
+    fn new(servers: usize) -> Self {
+        Self { met: BTreeSet::new(), armed: vec![0; servers] }
+    }
+
+    /// Starts dead servers again, which die at the first moment that is left, perhaps before they
+    /// are ready. Whether there were any.
+    fn revive(&mut self, servers: &mut [Cluster]) -> bool {
+        let mut is_any = false;
+        for (server, armed) in servers.iter_mut().zip(&mut self.armed) {
+            let mut is_dead = server.is_killed();
+            is_any |= is_dead;
+            while is_dead {
+                self.met.insert(*armed);
+                *armed = (0..).find(|number| !self.met.contains(number)).unwrap();
+                server.set_environment(FAILPOINT, &moment(*armed));
+                let Err(error) = server.restart() else { break };
+                let status = server.wait().unwrap();
+                is_dead = status.signal() == Some(9);
+                assert!(is_dead, "{error}");
+            }
+        }
+        is_any
     }
 }
 
@@ -81,23 +118,16 @@ async fn maps(servers: &[Cluster]) -> Option<Vec<String>> {
     Some(read)
 }
 
-/// Turns the feature off and on again while whoever leads is killed at each moment, once.
+/// Turns the feature off and on again until whoever leads was killed at each moment.
 async fn survives_a_kill_at_every_moment(servers: &mut [Cluster]) {
-    let mut killed = 0;
+    let mut kills = Kills::new(servers.len());
     for round in 0..MAX_ROUNDS {
-        let admin = servers[0].admin().unwrap();
-        desire(&admin, "Enabled").await;
-        wait_until("On", BOUND, || async {
-            let seen = feature(&admin).await.unwrap_or_default();
-            if seen["status"]["state"] == "On" { Ok(()) } else { Err(seen.to_string()) }
-        })
-        .await;
-        stamped(&admin, round).await;
-        desire(&admin, "Disabled").await;
+        desire(servers, &mut kills, "Enabled", Some("On")).await;
+        stamped(&servers[0].admin().unwrap(), round).await;
+        desire(servers, &mut kills, "Disabled", None).await;
         let began = Instant::now();
         let read = loop {
-            if let Some(dead) = servers.iter_mut().position(Cluster::is_killed) {
-                revived(&mut servers[dead], &mut killed);
+            if kills.revive(servers) {
                 continue;
             }
             let seen = feature(&servers[0].admin().unwrap()).await.unwrap_or_default();
@@ -108,18 +138,18 @@ async fn survives_a_kill_at_every_moment(servers: &mut [Cluster]) {
                     break read;
                 }
             }
-            assert!(began.elapsed() < 4 * BOUND, "after {killed} kills: {seen}");
+            assert!(began.elapsed() < 4 * BOUND, "{kills:?}: {seen}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         for maps in read {
             let left = maps.matches("\"trace.kubernetes.io/").count();
             assert!(maps.contains(&format!("\"m{round}-1\"")) && left == 0, "{left}: {maps}");
         }
-        if killed >= FeatureFailpoint::ALL.len() {
+        if kills.met.len() == FeatureFailpoint::ALL.len() {
             return;
         }
     }
-    panic!("only {killed} of {} moments in {MAX_ROUNDS} transitions", FeatureFailpoint::ALL.len());
+    panic!("in {MAX_ROUNDS} transitions: {kills:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
