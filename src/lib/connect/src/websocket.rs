@@ -166,9 +166,10 @@ impl ControlCredit {
             self.left = CONTROLS.min(earned as u32);
             self.since = Instant::now();
         }
-        self.left = self.left.checked_sub(1).ok_or_else(|| {
-            broken("the websocket's client sends control frames without end")
-        })?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| broken("the websocket's client sends control frames without end"))?;
         Ok(())
     }
 }
@@ -365,7 +366,9 @@ mod tests {
         let wire = masked(0x82, b"a").repeat(100_000);
         let mut reader = WebsocketReader::new(std::io::Cursor::new(wire));
         let reading =
-            tokio::spawn(async move { while reader.next().await.unwrap() != ClientFrame::Close {} });
+            tokio::spawn(
+                async move { while reader.next().await.unwrap() != ClientFrame::Close {} },
+            );
         tokio::task::yield_now().await;
         assert!(!reading.is_finished(), "all frames were read in one turn");
         reading.await.unwrap();

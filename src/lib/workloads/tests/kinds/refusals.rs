@@ -113,10 +113,7 @@ fn declared_features_of_nodes_are_sorted_paths() {
     assert_eq!(found, [at("Invalid", 0), at("Invalid", 1), at("Duplicate", 2), at("Invalid", 3)]);
     // An update of the whole object keeps the stored status, and checks it twice.
     let (stored, _) = create("nodes", node(json!(["b"])));
-    assert_eq!(
-        update("nodes", &stored, node(json!([]))).1,
-        [at("Invalid", 0), at("Invalid", 0)]
-    );
+    assert_eq!(update("nodes", &stored, node(json!([]))).1, [at("Invalid", 0), at("Invalid", 0)]);
 }
 
 #[test]
