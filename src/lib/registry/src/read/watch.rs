@@ -228,7 +228,7 @@ fn interruption(
             // An error means that the definition was removed.
             _ = changes.changed() => Wake::CatalogChanged,
             () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => {
-                // A watch that is behind asks for its bookmark again and again.
+                // A watch that is behind asks for its bookmark repeatedly.
                 let is_over = bookmark.is_none() || Instant::now() >= deadline;
                 if is_over { Wake::Over } else { Wake::BookmarkDue }
             }
