@@ -338,7 +338,7 @@ mod tests {
         for kind in [0x89, 0x8a] {
             let mut wire = masked(kind, b"").repeat(CONTROLS as usize);
             wire.extend(masked(0x82, b"a"));
-            let (mut to, from) = tokio::io::duplex(wire.len());
+            let (mut to, from) = tokio::io::duplex(1 << 16);
             let mut reader = WebsocketReader::new(from);
             tokio::io::AsyncWriteExt::write_all(&mut to, &wire).await.unwrap();
             while !matches!(reader.next().await.unwrap(), ClientFrame::Data { .. }) {}
@@ -350,7 +350,7 @@ mod tests {
                 tokio::io::AsyncWriteExt::write_all(&mut to, &wire).await.unwrap();
                 while !matches!(reader.next().await.unwrap(), ClientFrame::Data { .. }) {}
             }
-            let flood = masked(kind, b"").repeat(50);
+            let flood = masked(kind, b"").repeat(2 * CONTROLS as usize);
             tokio::io::AsyncWriteExt::write_all(&mut to, &flood).await.unwrap();
             drop(to);
             let ended = async {
