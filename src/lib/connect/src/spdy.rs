@@ -56,8 +56,8 @@ impl<R: AsyncRead + Unpin> SpdyReader<R> {
         Self { from, buffer: BytesMut::new(), partial: None }
     }
 
-    /// The next frame, or a part of one; cancel safe. `None`: the end. Gives way to other tasks
-    /// after many of a peer that never pauses.
+    /// The next frame, or a part of one; cancel safe. `None`: the end. Yields regularly, so that a
+    /// peer that never pauses does not starve other tasks.
     pub(crate) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
         consume_budget().await;
         loop {

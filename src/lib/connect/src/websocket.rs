@@ -106,8 +106,8 @@ impl<R: AsyncRead + Unpin> WebsocketReader<R> {
         Self { from, buffer: BytesMut::new(), message: None, controls }
     }
 
-    /// The next frame, or a part of one; cancel safe. Gives way to other tasks after many of a
-    /// client that never pauses. The end of the stream is returned as
+    /// The next frame, or a part of one; cancel safe. Yields regularly, so that a client that
+    /// never pauses does not starve other tasks. The end of the stream is returned as
     /// [`ClientFrame::Close`].
     pub(crate) async fn next(&mut self) -> io::Result<ClientFrame> {
         consume_budget().await;
@@ -169,7 +169,7 @@ impl ControlCredit {
         self.left = self
             .left
             .checked_sub(1)
-            .ok_or_else(|| broken("the websocket's client sends control frames without end"))?;
+            .ok_or_else(|| broken("the websocket's client sends too many control frames"))?;
         Ok(())
     }
 }

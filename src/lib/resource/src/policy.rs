@@ -23,8 +23,8 @@ pub enum MetadataRules {
     Changes,
     /// The metadata as that of a new object.
     Object,
-    /// The same, two times.
-    Twice,
+    /// The same, and each of its errors twice.
+    ObjectTwice,
     /// Both.
     All,
 }

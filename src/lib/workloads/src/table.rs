@@ -123,7 +123,7 @@ fn body(resource: &'static str, code: &'static dyn KindCode) -> KindBody {
     let metadata_rules = match () {
         () if has("unvalidated") => MetadataRules::Nothing,
         () if has("changes") => MetadataRules::Changes,
-        () if has("object") && has("twice") => MetadataRules::Twice,
+        () if has("object") && has("twice") => MetadataRules::ObjectTwice,
         () if has("object") => MetadataRules::Object,
         () => MetadataRules::All,
     };

@@ -328,7 +328,7 @@ impl<'a> WriteOp<'a> {
                 .cloned()
                 .collect(),
             MetadataRules::Object => of_object(found, false),
-            MetadataRules::Twice => [of_object(found, false), of_object(found, true)].concat(),
+            MetadataRules::ObjectTwice => [of_object(found, false), of_object(found, true)].concat(),
             MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
@@ -353,7 +353,7 @@ impl<'a> WriteOp<'a> {
             errors.append(&mut meta::check_prefix(object));
             match self.metadata_rules() {
                 MetadataRules::Object | MetadataRules::All if is_kind => errors.append(&mut prefix),
-                MetadataRules::Twice if is_kind => {
+                MetadataRules::ObjectTwice if is_kind => {
                     errors.extend(prefix.iter().chain(&prefix).cloned());
                 }
                 _ => {}
