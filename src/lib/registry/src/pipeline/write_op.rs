@@ -328,7 +328,9 @@ impl<'a> WriteOp<'a> {
                 .cloned()
                 .collect(),
             MetadataRules::Object => of_object(found, false),
-            MetadataRules::ObjectTwice => [of_object(found, false), of_object(found, true)].concat(),
+            MetadataRules::ObjectTwice => {
+                [of_object(found, false), of_object(found, true)].concat()
+            }
             MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
