@@ -415,11 +415,11 @@ fn updates_repeat_metadata_errors_as_kube_apiserver() {
         let policy = &definition(name).policy;
         (policy.metadata_rules, policy.subresource_metadata_rules, policy.metadata_last)
     };
-    use MetadataRules::{All, Changes, Nothing, Object, Twice};
+    use MetadataRules::{All, Changes, Nothing, Object, ObjectTwice};
     assert_eq!(rules("pods"), (All, Changes, false));
     assert_eq!(rules("deployments.apps"), (Changes, Changes, false));
     assert_eq!(rules("limitranges"), (Object, Changes, false));
-    assert_eq!(rules("persistentvolumes"), (Twice, Changes, false));
+    assert_eq!(rules("persistentvolumes"), (ObjectTwice, Changes, false));
     assert_eq!(rules("poddisruptionbudgets.policy"), (Nothing, Nothing, true));
     assert!(definition("jobs.batch").policy.orphan_warning.starts_with("child pods are preserved"));
     assert!(definition("persistentvolumes").policy.selects_namespace);
