@@ -18,7 +18,7 @@ use crate::maintained;
 use crate::metrics::{MetricSources, Metrics, RegisterMetrics};
 use crate::mounts::Mounts;
 use crate::observer::Observer;
-use crate::openapi::{OpenApi, OpenApiSources, SchemaSource};
+use crate::openapi::{ListedDocuments, OpenApi, OpenApiSources, SchemaSource};
 use crate::paths::PathApi;
 use crate::resource_api::ResourceApi;
 use crate::route::Route;
@@ -217,6 +217,7 @@ impl ApiServerBuilder {
             catalog: Arc::clone(self.registry.catalog()),
             aggregator: Arc::clone(&self.aggregator),
             mounted: mounts.paths().map(|path| path.trim_matches('/').to_owned()).collect(),
+            listed: ListedDocuments::default(),
         });
         let (store, audit) = (self.registry.store().clone(), self.audit.clone());
         let health =

@@ -12,7 +12,9 @@ use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_flow::{Flow, UNCOUNTED_BODY, hold_body, too_large, too_many};
-use ferrokube_registry::offload::{INLINE_BYTES, caller, is_costly, leave_worker, queue_is_full};
+use ferrokube_registry::offload::{
+    INLINE_BYTES, caller, is_costly, json_micros, leave_worker_for, queue_is_full,
+};
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, no_object, unrecognized};
 use http::header::CONTENT_TYPE;
 
@@ -32,12 +34,13 @@ pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, 
     form_of(request.header(CONTENT_TYPE), served.version().message.is_some())
 }
 
-/// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
-pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
+/// Moves the task off the workers, for about as many microseconds; 429 if the caller has too many
+/// tasks waiting there.
+pub(crate) async fn leave_worker_or_reject(caller: u64, micros: u64) -> Result<(), Failure> {
     if queue_is_full(caller) {
         return Err(too_many());
     }
-    leave_worker().await;
+    leave_worker_for(micros).await;
     Ok(())
 }
 
@@ -78,7 +81,7 @@ async fn read_yaml(bytes: &[u8]) -> Result<Result<Decoded, DecodeError>, Failure
         Err(_) => true,
     });
     if !is_read && bytes.len() > YAML_BYTES {
-        leave_worker_or_reject(caller()).await?;
+        leave_worker_or_reject(caller(), decode_micros(Form::Yaml, bytes)).await?;
     }
     Ok(json.unwrap_or_else(|| yaml::read_events(bytes)))
 }
@@ -455,14 +458,14 @@ pub(crate) async fn read_body(
         bytes = read;
         if bytes.len() > UNCOUNTED_BODY {
             if bytes.len() > INLINE_BOUND {
-                leave_worker_or_reject(caller()).await?;
+                leave_worker_or_reject(caller(), decode_micros(form, &bytes)).await?;
             }
             flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
     flow.take_seat(&request.user().name).await?;
     if decodes_long(form, &bytes) {
-        leave_worker_or_reject(request.caller_number()).await?;
+        leave_worker_or_reject(request.caller_number(), decode_micros(form, &bytes)).await?;
     }
     Ok(bytes)
 }
@@ -480,6 +483,21 @@ fn decodes_long(form: Form, bytes: &Bytes) -> bool {
 
 /// Bodies up to this length are counted on the worker: up to 0.2 ms.
 const INLINE_BOUND: usize = 256 * 1024;
+
+/// Microseconds of decoding a body and encoding its object, at least: of longer JSON, only the
+/// beginning is looked at.
+fn decode_micros(form: Form, bytes: &[u8]) -> u64 {
+    match form {
+        Form::Json => json_micros(&bytes[..bytes.len().min(INLINE_BOUND)]),
+        Form::Yaml => 2 * encode_micros(bytes.len()),
+        Form::Protobuf => encode_micros(bytes.len()),
+    }
+}
+
+/// Microseconds of encoding an object of this length to anything but JSON.
+pub(crate) fn encode_micros(bytes: usize) -> u64 {
+    u64::try_from(bytes / 20).unwrap_or(u64::MAX)
+}
 
 /// Upper bound of the decoded size.
 fn bound(form: Form, body: &[u8]) -> usize {

@@ -65,12 +65,11 @@ pub(crate) async fn handle(
         [""] | ["index.html"] => root(api),
         ["api"] => {
             get_only()?;
-            api.discovery.core(request.parsed_head())
+            discover(api, request, &segments).await
         }
-        ["apis"] => api.discovery.groups(request.parsed_head()),
-        ["apis", group] => api.discovery.group(request.parsed_head(), group),
-        ["api", version] => api.discovery.resources(request.parsed_head(), "", version),
-        ["apis", group, version] => api.discovery.resources(request.parsed_head(), group, version),
+        ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
+            discover(api, request, &segments).await
+        }
         ["version"] => {
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
@@ -95,12 +94,36 @@ pub(crate) async fn handle(
         }
         ["openapi", "v2"] => api.openapi.v2(request.parsed_head()).await,
         ["openapi", "v3", ..] if !api.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
-        ["openapi", "v3"] => api.openapi.index().await,
+        ["openapi", "v3"] => {
+            let caller = request.caller_number();
+            api.registry.offload().run(caller, Box::pin(api.openapi.index())).await
+        }
         ["openapi", "v3", document @ ..] => {
             api.openapi.v3(request.parsed_head(), &document.join("/")).await
         }
         _ => route(api, request, action).await,
     }
+}
+
+/// Discovery. Its time is the caller's, as that of a request for an object: every user may read
+/// documents of all kinds.
+async fn discover(
+    api: &PathApi,
+    request: &Request<'_>,
+    segments: &[&str],
+) -> Result<Response, Rejection> {
+    let (discovery, head) = (&api.discovery, request.parsed_head());
+    let answer = async move {
+        match *segments {
+            ["api"] => discovery.core(head).await,
+            ["apis"] => discovery.groups(head).await,
+            ["apis", group] => discovery.group(head, group).await,
+            ["api", version] => discovery.resources(head, "", version).await,
+            ["apis", group, version] => discovery.resources(head, group, version).await,
+            _ => Ok(status::not_found()),
+        }
+    };
+    api.registry.offload().run(request.caller_number(), Box::pin(answer)).await
 }
 
 async fn route(
@@ -144,7 +167,7 @@ async fn answer_in_slot(
     api.flow.list(class, route.room(), held).await?;
     let caller = request.caller_number();
     let answer = async {
-        leave_worker_or_reject(caller).await?;
+        leave_worker_or_reject(caller, 0).await?;
         route.answer(routed).await.map_err(Rejection::from)
     };
     let mut response = api.registry.offload().run(caller, Box::pin(answer)).await?;

@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -39,11 +39,8 @@ const INLINE_MARKS: usize = 1000;
 const MAX_WAITING: usize = 256;
 /// Time after which [`pause`] yields the slot.
 const SLOT_TIME: Duration = Duration::from_millis(1);
-/// Computations that wait between their parts, each with its thread and memory; more compute to
-/// their end.
-const MAX_GIVING_WAY: usize = 1;
-/// How long one waits for its slot: about as long as a long computation takes. Then it continues
-/// without one, as all slots may wait for what it holds.
+/// How long a computation that gave way waits for its slot: about as long as a long one takes. Then
+/// it continues without one, as all slots may wait for what it holds.
 const GIVING_WAY: Duration = Duration::from_millis(50);
 /// How long one waits in all until its poll ends: it may hold a turn, which writers of its key wait
 /// for.
@@ -77,6 +74,8 @@ thread_local! {
     static SITE: Cell<PollSite> = const { Cell::new(PollSite::Outside) };
     /// Caller of the polled request.
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
+    /// Microseconds that the polled request expects to compute off the worker.
+    static EXPECTED: Cell<u64> = const { Cell::new(0) };
     /// How long the polled computation may still wait.
     static MAY_WAIT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     /// When the current slot was taken.
@@ -84,9 +83,6 @@ thread_local! {
     /// The slot of this thread, if it may block.
     static HELD: RefCell<Option<Slot>> = const { RefCell::new(None) };
 }
-
-/// Number of computations that gave way and wait.
-static GAVE_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives the slot to a caller of short computations if it was held for longer than `SLOT_TIME`, and
 /// waits until that one's ends. Call it between the parts of a long computation that is no future,
@@ -97,16 +93,12 @@ pub fn give_way() {
     if SITE.get() != PollSite::Slot
         || may_wait.is_zero()
         || SINCE.get().is_none_or(|since| since.elapsed() <= SLOT_TIME)
-        || GAVE_WAY.load(Ordering::Relaxed) >= MAX_GIVING_WAY
     {
         return;
     }
     let Some(slot) = HELD.take() else { return };
-    GAVE_WAY.fetch_add(1, Ordering::Relaxed);
     let began = Instant::now();
-    let slot = slot.give_way(GIVING_WAY.min(may_wait));
-    GAVE_WAY.fetch_sub(1, Ordering::Relaxed);
-    HELD.set(slot);
+    HELD.set(Some(slot.give_way(GIVING_WAY.min(may_wait))));
     let now = Instant::now();
     MAY_WAIT.set(may_wait.saturating_sub(now - began));
     SINCE.set(Some(now));
@@ -115,6 +107,14 @@ pub fn give_way() {
 /// Whether JSON may take long to decode, change and encode.
 pub fn is_costly(json: &[u8]) -> bool {
     json.len() > PLAIN_BYTES || (json.len() > FEW_BYTES && marks(json) > INLINE_MARKS)
+}
+
+/// Microseconds that it takes to decode JSON, change and encode it.
+pub fn json_micros(json: &[u8]) -> u64 {
+    /// As much text takes a microsecond as it is decoded and encoded, and as many values.
+    const TEXT: usize = 512;
+    const VALUES: usize = 5;
+    u64::try_from(json.len() / TEXT + marks(json) / VALUES).unwrap_or(u64::MAX)
 }
 
 fn marks(json: &[u8]) -> usize {
@@ -168,12 +168,19 @@ pub fn has_slot() -> bool {
 
 /// Continues off the workers, as soon as there is a slot. Returns at once if the request has one.
 pub async fn leave_worker() {
+    leave_worker_for(0).await;
+}
+
+/// The same for a computation that takes as many microseconds, if that is known: short ones go
+/// before long ones of callers that have computed nothing lately.
+pub async fn leave_worker_for(micros: u64) {
     poll_fn(|context| match SITE.get() {
         PollSite::Outside | PollSite::Slot => Poll::Ready(()),
         // Pending until polled off the worker: a combinator of several futures may poll this one
         // again on it.
         PollSite::Worker | PollSite::Leaving => {
             SITE.set(PollSite::Leaving);
+            EXPECTED.set(EXPECTED.get().max(micros));
             context.waker().wake_by_ref();
             Poll::Pending
         }
@@ -201,7 +208,7 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
         // The request has a slot.
         return work();
     }
-    let slot = all_slots().wait(caller).await;
+    let slot = all_slots().wait(caller, 0).await;
     let result = in_slot(slot, caller, work);
     back_to_worker().await;
     result
@@ -262,7 +269,8 @@ impl Offload {
         let start = USAGE.begin(caller, uptime_ms());
         let off_worker = start == PollPlan::Slot;
         let counted = start == PollPlan::Counted;
-        Offloaded { request, caller, waiting: None, off_worker, counted, result: None }
+        let (waiting, expected, result) = (None, 0, None);
+        Offloaded { request, caller, waiting, expected, off_worker, counted, result }
     }
 
     fn duration(&self, resource: &str) -> &AtomicU32 {
@@ -308,6 +316,8 @@ pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     caller: u64,
     waiting: Option<SlotRequest>,
+    /// See [`leave_worker_for`].
+    expected: u64,
     off_worker: bool,
     /// Polls on workers are counted.
     counted: bool,
@@ -353,20 +363,22 @@ impl<T> Future for Offloaded<'_, T> {
         }
         if !self.off_worker {
             let scope = PollScope::at(PollSite::Worker, self.caller);
+            EXPECTED.set(0);
             let since = self.counted.then(Instant::now);
             let polled = self.request.as_mut().poll(context);
             if let Some(since) = since {
                 USAGE.polled(self.caller, since.elapsed());
             }
             self.off_worker = SITE.get() == PollSite::Leaving;
+            self.expected = EXPECTED.get();
             drop(scope);
             if polled.is_ready() || !self.off_worker {
                 return polled;
             }
         }
         // The slot is held for this poll only, not while the request waits.
-        let caller = self.caller;
-        let waiting = self.waiting.get_or_insert_with(|| all_slots().wait(caller));
+        let (caller, expected) = (self.caller, self.expected);
+        let waiting = self.waiting.get_or_insert_with(|| all_slots().wait(caller, expected));
         let Poll::Ready(slot) = Pin::new(waiting).poll(context) else {
             return Poll::Pending;
         };
@@ -403,7 +415,7 @@ mod tests {
         let mut all = Vec::new();
         // One caller each: a caller gets no spare slot while it computes.
         for caller in 0..2 * cores.saturating_sub(1).max(1) as u64 {
-            all.push(all_slots().wait(u64::MAX - caller).await);
+            all.push(all_slots().wait(u64::MAX - caller, 0).await);
         }
         all
     }
@@ -450,13 +462,13 @@ mod tests {
         const ROUNDS: u32 = 20;
         let slots = Slots::new(1, 0);
         let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let slot = runtime().block_on(slots.wait(1));
+        let slot = runtime().block_on(slots.wait(1, 0));
         let (rounds, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let runtime = runtime();
                 while !is_over.load(Ordering::SeqCst) {
-                    let short = runtime.block_on(slots.wait(2));
+                    let short = runtime.block_on(slots.wait(2, 0));
                     std::thread::sleep(HOLD);
                     rounds.fetch_add(1, Ordering::SeqCst);
                     drop(short);

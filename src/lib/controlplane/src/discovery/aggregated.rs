@@ -4,6 +4,7 @@ use super::groups::{Group, Resource, ServedVersion};
 use crate::negotiate::Form;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_apimachinery::work;
 
 pub(super) const MESSAGE: &str = "k8s.io.api.apidiscovery.v2.APIGroupDiscoveryList";
 
@@ -61,6 +62,7 @@ fn kind(gvk: &GroupVersionKind, resource: &Resource) -> Value {
 }
 
 fn resource(resource: &Resource) -> Value {
+    work::breathe();
     let definition = &resource.definition;
     let mut entry = Document::from_value(json!({
         "resource": definition.plural,

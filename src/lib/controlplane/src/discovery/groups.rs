@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use ferrokube_aggregator::AggregatedVersion;
+use ferrokube_apimachinery::work;
 use ferrokube_resource::{ApiPriority, Definition, Scope, Verbs};
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
@@ -33,6 +34,12 @@ pub(crate) struct ServedVersion {
 }
 
 impl ServedVersion {
+    /// Number of its resources.
+    pub(crate) fn entries(&self) -> usize {
+        let others = self.aggregated.as_ref().map_or(0, |other| other.resources.len());
+        self.resources.len() + others
+    }
+
     fn new(name: &str, priority: ApiPriority) -> Self {
         Self { name: name.to_owned(), resources: Vec::new(), aggregated: None, priority }
     }
@@ -78,6 +85,8 @@ pub(crate) fn collect(
     aggregated: Vec<AggregatedVersion>,
 ) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
+    // Where groups and versions are: a server has thousands.
+    let mut places: HashMap<&str, GroupPlace<'_>> = HashMap::new();
     let mut stored: HashMap<&str, String> = HashMap::new();
     for definition in definitions {
         if let Some(prefix) = &definition.storage_prefix {
@@ -95,19 +104,20 @@ pub(crate) fn collect(
         for (index, version) in
             definition.versions.iter().enumerate().filter(|(_, version)| version.served)
         {
-            let group = find_or_push(
-                &mut groups,
-                |group| group.name == definition.group,
-                || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
-            );
+            let place = places.entry(&definition.group).or_insert_with(|| {
+                let name = definition.group.clone();
+                groups.push(Group { name, native: false, versions: Vec::new() });
+                GroupPlace { at: groups.len() - 1, versions: HashMap::new() }
+            });
+            work::count(2);
+            let group = &mut groups[place.at];
             group.native |= definition.dialect.is_bundled();
             let priority = version.priority.unwrap_or(OTHER_PRIORITY);
-            let version = find_or_push(
-                &mut group.versions,
-                |known| known.name == version.name,
-                || ServedVersion::new(&version.name, priority),
-            );
-            version.resources.push(Resource {
+            let at = *place.versions.entry(&version.name).or_insert_with(|| {
+                group.versions.push(ServedVersion::new(&version.name, priority));
+                group.versions.len() - 1
+            });
+            group.versions[at].resources.push(Resource {
                 definition: Arc::clone(definition),
                 version: index,
                 storage_hash: hash.clone(),
@@ -139,6 +149,12 @@ pub(crate) fn collect(
         }
     }
     groups
+}
+
+/// Index of a group, and those of its versions.
+struct GroupPlace<'a> {
+    at: usize,
+    versions: HashMap<&'a str, usize>,
 }
 
 fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {

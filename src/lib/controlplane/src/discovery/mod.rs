@@ -8,6 +8,7 @@ mod legacy;
 pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
+use crate::decode::{ENCODED_BYTES, encode_micros, leave_worker_or_reject};
 use crate::encode::{Encoded, Encoder};
 use crate::negotiate::ParsedHead;
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
@@ -17,7 +18,9 @@ use crate::status;
 use bytes::Bytes;
 use ferrokube_aggregator::Aggregator;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::Catalog;
+use ferrokube_registry::offload::caller;
 use ferrokube_serve::Response;
 use http::header::{ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use parking_lot::Mutex;
@@ -40,6 +43,8 @@ struct CachedDiscovery {
     /// Change numbers of the catalog and of the aggregated servers.
     change: (u64, u64),
     groups: Vec<Group>,
+    /// Resources in all versions.
+    entries: usize,
     aggregated: Mutex<Aggregated>,
 }
 
@@ -64,9 +69,11 @@ impl Discovery {
             return Arc::clone(cached);
         }
         let (change, definitions) = self.catalog.all();
+        let groups = groups::collect(&definitions, self.aggregator.versions());
         let made = Arc::new(CachedDiscovery {
             change: (change, aggregated),
-            groups: groups::collect(&definitions, self.aggregator.versions()),
+            entries: groups.iter().flat_map(|group| &group.versions).map(|it| it.entries()).sum(),
+            groups,
             aggregated: Mutex::default(),
         });
         *cache = Some(Arc::clone(&made));
@@ -96,39 +103,40 @@ impl Discovery {
     }
 
     /// `/api`
-    pub(crate) fn core(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
-        self.list(head, true, Views::Discovery, RouterTypes::Objects, |groups| {
-            legacy::core(groups, head.header(http::header::HOST))
-        })
+    pub(crate) async fn core(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
+        let make = |groups: &[Group]| legacy::core(groups, head.header(http::header::HOST));
+        self.list(head, true, Views::Discovery, RouterTypes::Objects, make).await
     }
 
     /// `/apis`
-    pub(crate) fn groups(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
+    pub(crate) async fn groups(&self, head: ParsedHead<'_>) -> Result<Response, Rejection> {
         // kube-apiserver mounts the aggregated handler at the exact path.
         let views = if head.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(head, false, views, RouterTypes::None, legacy::groups)
+        self.list(head, false, views, RouterTypes::None, legacy::groups).await
     }
 
-    fn list(
+    async fn list(
         &self,
         head: ParsedHead<'_>,
         core: bool,
         views: Views,
         router: RouterTypes,
-        make: impl FnOnce(&[Group]) -> Document,
+        make: impl FnOnce(&[Group]) -> Document + Send,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = self.encoder.messages().contains(&message);
         let accepted = head.accepted(Offer { protobuf, views, router })?;
         let cached = self.cached();
         if accepted.view == View::Discovery {
-            return Ok(self.aggregate(
-                &cached,
-                head,
-                core,
-                Accepted { view: View::Whole, ..accepted },
-            ));
+            let accepted = Accepted { view: View::Whole, ..accepted };
+            let is_made = || cached.aggregated.lock().contains_key(&core);
+            if accepted != Accepted::JSON || !is_made() {
+                leave_if_long(cached.entries, accepted.form).await?;
+            }
+            return Ok(self.aggregate(&cached, head, core, accepted));
         }
+        let versions = cached.groups.iter().map(|group| group.versions.len()).sum();
+        leave_if_long(versions, accepted.form).await?;
         let encoded = self.encoder.document(
             &make(&cached.groups),
             Accepted { view: View::Whole, ..accepted },
@@ -138,17 +146,25 @@ impl Discovery {
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(&self, head: ParsedHead<'_>, name: &str) -> Result<Response, Rejection> {
+    pub(crate) async fn group(
+        &self,
+        head: ParsedHead<'_>,
+        name: &str,
+    ) -> Result<Response, Rejection> {
         let cached = self.cached();
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
         else {
             return Ok(status::not_found());
         };
-        self.document(head, &legacy::group(group), &format!("{META}.APIGroup"), RouterTypes::None)
+        let message = format!("{META}.APIGroup");
+        let accepted = self.accepted(head, &message, RouterTypes::None)?;
+        leave_if_long(group.versions.len(), accepted.form).await?;
+        let document = legacy::group(group);
+        Ok(status::encoded(200, self.encoder.document(&document, accepted, Some(&message))))
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
-    pub(crate) fn resources(
+    pub(crate) async fn resources(
         &self,
         head: ParsedHead<'_>,
         group: &str,
@@ -174,25 +190,22 @@ impl Discovery {
         } else {
             RouterTypes::None
         };
-        self.document(
-            head,
-            &legacy::resources(group, version),
-            &format!("{META}.APIResourceList"),
-            router,
-        )
+        let message = format!("{META}.APIResourceList");
+        let accepted = self.accepted(head, &message, router)?;
+        leave_if_long(version.entries(), accepted.form).await?;
+        let document = legacy::resources(group, version);
+        Ok(status::encoded(200, self.encoder.document(&document, accepted, Some(&message))))
     }
 
-    /// Encodes a document. `router` restricts the Accept header before the handler does.
-    fn document(
+    /// The form of a document. `router` restricts the Accept header before the handler does.
+    fn accepted(
         &self,
         head: ParsedHead<'_>,
-        document: &Document,
         message: &str,
         router: RouterTypes,
-    ) -> Result<Response, Rejection> {
+    ) -> Result<Accepted, Rejection> {
         let protobuf = self.encoder.messages().contains(message);
-        let accepted = head.accepted(Offer { protobuf, views: Views::None, router })?;
-        Ok(status::encoded(200, self.encoder.document(document, accepted, Some(message))))
+        Ok(head.accepted(Offer { protobuf, views: Views::None, router })?)
     }
 
     fn aggregate(
@@ -214,7 +227,8 @@ impl Discovery {
             .lock()
             .entry(core)
             .or_insert_with(|| {
-                let bytes = write(Accepted::JSON).bytes;
+                // Others wait for it, on workers.
+                let bytes = work::uninterrupted(|| write(Accepted::JSON).bytes);
                 let etag = etag(&bytes);
                 (bytes, etag)
             })
@@ -239,6 +253,29 @@ impl Discovery {
     }
 }
 
+/// Bytes of an entry of discovery, about.
+const ENTRY_BYTES: usize = 400;
+/// Longer documents in JSON are made off the workers.
+const INLINE_JSON: usize = 32 * 1024;
+
+/// Leaves the worker if a document of this many entries takes long.
+async fn leave_if_long(entries: usize, form: Form) -> Result<(), Rejection> {
+    match micros(entries, form) {
+        Some(micros) => Ok(leave_worker_or_reject(caller(), micros).await?),
+        None => Ok(()),
+    }
+}
+
+/// Microseconds in which a document is made; `None` if they are few.
+fn micros(entries: usize, form: Form) -> Option<u64> {
+    let bytes = entries * ENTRY_BYTES;
+    let (inline, micros) = match form {
+        Form::Json => (INLINE_JSON, encode_micros(bytes)),
+        Form::Yaml | Form::Protobuf => (ENCODED_BYTES, 2 * encode_micros(bytes)),
+    };
+    (bytes > inline).then_some(micros)
+}
+
 /// The quoted [`hash`].
 pub(crate) fn etag(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{}\"", hash(bytes))).expect("hexadecimal digits and quotes")
@@ -250,4 +287,23 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02X}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bundled kinds alone are a hundred entries, and every user may ask for them.
+    #[test]
+    fn fault_34_long_documents_of_discovery_are_made_off_the_workers() {
+        let is_long = |entries, form| micros(entries, form).is_some();
+        assert_eq!(
+            [10, 80, 100, 7_000].map(|it| is_long(it, Form::Json)),
+            [false, false, true, true]
+        );
+        for form in [Form::Yaml, Form::Protobuf] {
+            assert_eq!([10, 11, 100].map(|it| is_long(it, form)), [false, true, true]);
+        }
+        assert!(micros(7_000, Form::Yaml) > micros(7_000, Form::Json));
+    }
 }

@@ -10,6 +10,7 @@ mod paths;
 mod routes;
 
 use crate::compress;
+use crate::decode::leave_worker_or_reject;
 use crate::negotiate::ParsedHead;
 use crate::negotiate::media_types;
 use crate::rejection::Rejection;
@@ -21,8 +22,9 @@ use documents::{Documents, Machinery};
 use ferrokube_aggregator::{Aggregator, merge_swagger};
 use ferrokube_apimachinery::document::{Map, json};
 use ferrokube_apimachinery::json as codec;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::Catalog;
-use ferrokube_registry::offload::{INTERNAL, compute};
+use ferrokube_registry::offload::{INTERNAL, caller, compute};
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{
@@ -41,6 +43,9 @@ const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+pro
 /// Documents that are not requested for one to two intervals are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(120);
 
+/// Longer lists of documents are made off the workers.
+const INLINE_PATHS: usize = 200;
+
 /// Cached documents.
 pub(crate) struct OpenApi {
     sources: OpenApiSources,
@@ -58,14 +63,31 @@ pub(crate) struct OpenApiSources {
     pub(crate) aggregator: Arc<Aggregator>,
     /// Paths mounted next to the resources, without outer slashes.
     pub(crate) mounted: Vec<String>,
+    pub(crate) listed: ListedDocuments,
 }
+
+/// The paths of all documents, for the catalog's last change number: each request needs them.
+pub(crate) type ListedDocuments = Mutex<Option<(u64, Arc<Documents>)>>;
 
 impl OpenApiSources {
     /// Definitions by path.
-    fn documents(&self) -> Documents {
+    fn documents(&self) -> Arc<Documents> {
+        let mut listed = self.listed.lock();
+        if let Some((change, documents)) = &*listed
+            && *change == self.catalog.change_number()
+        {
+            return Arc::clone(documents);
+        }
+        let (change, definitions) = self.catalog.all();
+        let documents = Arc::new(self.by_path(definitions));
+        *listed = Some((change, Arc::clone(&documents)));
+        documents
+    }
+
+    fn by_path(&self, definitions: Vec<Arc<Definition>>) -> Documents {
         let mut all: Documents =
             ["api", "apis", "version"].map(|path| (path.to_owned(), Vec::new())).into();
-        for definition in self.catalog.all().1 {
+        for definition in definitions {
             if definition.dialect.is_bundled() && !definition.group.is_empty() {
                 all.entry(format!("apis/{}", definition.group)).or_default();
             }
@@ -124,6 +146,9 @@ impl OpenApi {
         let mut cache = self.cache.lock();
         cache.v3.retain(|_, made| was_requested(made));
         cache.v2 = cache.v2.take().filter(was_requested);
+        drop(cache);
+        // It would keep definitions that were removed.
+        *self.sources.listed.lock() = None;
     }
 
     fn cached_v3(
@@ -263,7 +288,11 @@ impl OpenApi {
     pub(crate) async fn index(&self) -> Result<Response, Rejection> {
         let mut paths = Map::new();
         let documents = self.sources.documents();
+        if documents.len() > INLINE_PATHS {
+            leave_worker_or_reject(caller(), documents.len() as u64).await?;
+        }
         for path in documents.keys() {
+            work::breathe();
             let Some(made) = self.v3_document(path, &documents).await else { continue };
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
             paths.insert(path.clone(), json!({"serverRelativeURL": url}));
@@ -385,6 +414,7 @@ mod tests {
                 ProxyIdentity::default(),
             )),
             mounted: Vec::new(),
+            listed: ListedDocuments::default(),
         })
     }
 
@@ -395,6 +425,16 @@ mod tests {
         let path = names::key(&definition.group, &definition.versions[0].name);
         openapi.sources.catalog.put(definition);
         path
+    }
+
+    #[test]
+    fn fault_34_documents_are_listed_once_for_all_requests() {
+        let openapi = openapi();
+        define(&openapi, "leases");
+        let documents = openapi.sources.documents();
+        assert!(Arc::ptr_eq(&documents, &openapi.sources.documents()));
+        let path = define(&openapi, "configmaps");
+        assert!(!documents.contains_key(&path) && openapi.sources.documents().contains_key(&path));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! GET of an object or subresource.
 
 use super::respond::{check_view, is_partial, offer, rendered_bytes, respond, views};
-use crate::decode::{ENCODED_BYTES, leave_worker_or_reject};
+use crate::decode::{ENCODED_BYTES, encode_micros, leave_worker_or_reject};
 use crate::exchange::Request;
 use crate::rejection::Rejection;
 use crate::resource_api::ResourceApi;
@@ -26,7 +26,7 @@ pub(crate) async fn get(
     }
     let rendered = rendered_bytes(target, &object, accepted);
     if rendered > ENCODED_BYTES {
-        leave_worker_or_reject(request.caller_number()).await?;
+        leave_worker_or_reject(request.caller_number(), encode_micros(rendered)).await?;
     }
     let room = api.flow.rendered(request.class(), rendered, api.metrics.held()).await?;
     let mut response = respond(api, request, target, &object, 200, accepted).await?;

@@ -2,9 +2,9 @@
 //! granted the least.
 //!
 //! A computation cannot be interrupted, so some slots are spare: only a caller without a running
-//! computation, and without very long ones lately, gets one. It never waits for another caller's
-//! long computation, and the threads share the cores. Very long computations hold much memory: few
-//! run at a time.
+//! computation, and without very long ones lately or next, gets one. It never waits for another
+//! caller's long computation, and the threads share the cores. Very long computations hold much
+//! memory: few run at a time.
 
 use ferrokube_apimachinery::work;
 use parking_lot::{Mutex, MutexGuard};
@@ -32,6 +32,9 @@ const REMEMBERED_LONG: Duration = Duration::from_secs(10);
 const MAX_LONG: usize = 1024;
 /// A computation gives way to callers whose longest one took at most this part of it.
 const SHORTER: u64 = 4;
+/// Computations that gave their slot away and have none yet, each with its thread and memory; the
+/// others compute to their end.
+const MAX_AWAY: usize = 1;
 /// Number of callers from which on idle ones are scanned, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
 
@@ -57,6 +60,8 @@ struct SlotState {
     /// Computations that gave way, with their callers. They precede all that have not started,
     /// since started ones hold memory.
     resuming: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Number of computations that gave way and have no slot: they wait, or continue without one.
+    away: usize,
     /// Callers of long computations.
     long: HashMap<u64, LongCaller>,
 }
@@ -87,11 +92,18 @@ impl Took {
 struct CallerSlots {
     granted_micros: u64,
     running: usize,
-    /// Computations that gave way and wait.
+    /// Computations that gave way and have no slot.
     resuming: usize,
     /// Whether one of the running computations has a spare slot.
     has_spare: bool,
-    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+    waiting: VecDeque<WaitingComputation>,
+}
+
+struct WaitingComputation {
+    ticket: u64,
+    /// How long it will take, as far as is known, in microseconds.
+    expected: u64,
+    granted: oneshot::Sender<()>,
 }
 
 /// A place in the queue. Dropping it leaves the queue, or releases a slot granted meanwhile.
@@ -107,12 +119,12 @@ pub(super) struct SlotRequest {
 pub(super) struct Slot {
     slots: Arc<Slots>,
     caller: u64,
-    /// Processor time of the thread when it took the slot.
+    /// Processor time of the thread when it took the slot, or continued without one.
     since_micros: u64,
     /// Time spent in slots that the computation has given up.
     earlier_micros: u64,
-    /// Another caller has it.
-    is_passed_on: bool,
+    /// Another caller has it: the computation continues without, until it is granted one again.
+    awaited: Option<oneshot::Receiver<()>>,
 }
 
 impl Slots {
@@ -127,6 +139,7 @@ impl Slots {
             sweep_at: REMEMBERED,
             queue: BTreeSet::new(),
             resuming: VecDeque::new(),
+            away: 0,
             long: HashMap::new(),
         })))
     }
@@ -135,8 +148,8 @@ impl Slots {
         self.0.lock()
     }
 
-    /// Queues for a slot.
-    pub(super) fn wait(self: &Arc<Self>, caller: u64) -> SlotRequest {
+    /// Queues for a slot. `expected`: microseconds that the computation will take; 0 if unknown.
+    pub(super) fn wait(self: &Arc<Self>, caller: u64, expected: u64) -> SlotRequest {
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
         state.tickets += 1;
@@ -146,7 +159,7 @@ impl Slots {
                 // A caller cannot save up idle time.
                 caller.granted_micros = caller.granted_micros.max(now);
             }
-            caller.waiting.push_back((ticket, sender));
+            caller.waiting.push_back(WaitingComputation { ticket, expected, granted: sender });
         });
         state.grant();
         drop(state);
@@ -176,7 +189,7 @@ impl SlotState {
     fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut CallerSlots) -> T) -> T {
         let caller = self.callers.entry(number).or_default();
         let place = |caller: &CallerSlots| {
-            caller.waiting.front().map(|(ticket, _)| (caller.granted_micros, *ticket, number))
+            caller.waiting.front().map(|first| (caller.granted_micros, first.ticket, number))
         };
         let (before, was_busy) = (place(caller), caller.is_busy());
         let result = change(caller);
@@ -218,10 +231,25 @@ impl SlotState {
             true => self.spare += 1,
             false => self.free += 1,
         }
+        self.remember_long(number, took);
+        is_spare
+    }
+
+    /// A computation ends that gave its slot away and got none back. It is charged all the same.
+    fn end_away(&mut self, number: u64, took: Took) {
+        self.away -= 1;
+        self.change(number, |caller| {
+            caller.resuming -= 1;
+            caller.granted_micros += took.micros;
+        });
+        self.resuming.retain(|(_, granted)| !granted.is_closed());
+        self.remember_long(number, took);
+    }
+
+    fn remember_long(&mut self, number: u64, took: Took) {
         if took.whole() >= LONG_MICROS {
             self.remember(number, took.whole());
         }
-        is_spare
     }
 
     fn remember(&mut self, number: u64, micros: u64) {
@@ -262,7 +290,7 @@ impl SlotState {
             caller.waiting.pop_front()
         });
         // A requester that was dropped meanwhile releases it: see `SlotRequest`.
-        first.map(|(_, granted)| granted.send(()));
+        first.map(|first| first.granted.send(()));
     }
 
     /// Grants slots to computations that gave way.
@@ -273,16 +301,18 @@ impl SlotState {
                 return;
             }
             let Some((number, granted)) = self.resuming.pop_front() else { return };
-            // Not if it continued without one.
+            // Not if it has ended.
             if granted.send(()).is_ok() {
                 match is_spare {
                     true => self.spare -= 1,
                     false => self.free -= 1,
                 }
+                self.away -= 1;
                 self.change(number, |caller| {
                     caller.resuming -= 1;
                     caller.running += 1;
                     caller.has_spare |= is_spare;
+                    caller.granted_micros += ASSUMED_MICROS;
                 });
             }
         }
@@ -294,14 +324,21 @@ impl SlotState {
         let most = micros.max(self.longest(than, now)) / SHORTER;
         let callers = self.queue.iter().map(|(_, _, caller)| *caller);
         callers.take(MAX_LONG).find(|caller| {
-            let longest = self.longest(*caller, now);
+            let longest = self.longest_or_next(*caller, now);
             *caller != than && (longest == 0 || longest <= most)
         })
     }
 
+    /// The longest recent computation of a caller, or its next one if that will take longer: of a
+    /// caller that has computed nothing lately, only that is known.
+    fn longest_or_next(&self, number: u64, now: Instant) -> u64 {
+        let next = self.callers.get(&number).and_then(|caller| caller.waiting.front());
+        self.longest(number, now).max(next.map_or(0, |next| next.expected))
+    }
+
     fn may_have_spare(&self, number: u64, now: Instant) -> bool {
         self.callers.get(&number).is_none_or(|caller| caller.running == 0)
-            && self.longest(number, now) <= SPARE_MICROS
+            && self.longest_or_next(number, now) <= SPARE_MICROS
     }
 
     /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
@@ -334,7 +371,7 @@ impl Future for SlotRequest {
             caller: self.caller,
             since_micros: thread_micros(),
             earlier_micros: 0,
-            is_passed_on: false,
+            awaited: None,
         })
     }
 }
@@ -346,7 +383,7 @@ impl Drop for SlotRequest {
         }
         let ticket = self.ticket;
         let was_waiting = self.slots.lock().change(self.caller, |caller| {
-            let at = caller.waiting.binary_search_by_key(&ticket, |(other, _)| *other);
+            let at = caller.waiting.binary_search_by_key(&ticket, |other| other.ticket);
             at.is_ok_and(|at| caller.waiting.remove(at).is_some())
         });
         if !was_waiting {
@@ -361,25 +398,39 @@ impl Slot {
         Took { micros, earlier_micros: self.earlier_micros }
     }
 
+    /// Whether the computation has its slot, or was granted one since it gave that away.
+    fn is_held(&mut self) -> bool {
+        let is_held = self.awaited.as_mut().is_none_or(|granted| granted.try_recv().is_ok());
+        if is_held {
+            self.awaited = None;
+        }
+        is_held
+    }
+
     /// Yields the slot to a waiting caller with shorter computations, and blocks this thread until
     /// that one is done. Continues without a slot after `limit`, as others may need resources held
-    /// here.
-    pub(super) fn give_way(mut self, limit: Duration) -> Option<Self> {
-        let (slots, number) = (Arc::clone(&self.slots), self.caller);
+    /// here; the next free one is its own again.
+    pub(super) fn give_way(mut self, limit: Duration) -> Self {
+        if !self.is_held() {
+            return self;
+        }
         let took = self.took();
         let mut granted = {
-            let mut state = slots.lock();
-            let Some(other) = state.shorter_waiter(number, took.whole()) else {
+            let mut state = self.slots.lock();
+            let other = state.shorter_waiter(self.caller, took.whole());
+            let Some(other) = other.filter(|_| state.away < MAX_AWAY) else {
                 drop(state);
-                return Some(self);
+                return self;
             };
-            self.is_passed_on = true;
-            let is_spare = state.end(number, took, true);
+            let is_spare = state.end(self.caller, took, true);
             state.start(other, is_spare);
+            state.away += 1;
             let (sender, granted) = oneshot::channel();
-            state.resuming.push_back((number, sender));
+            state.resuming.push_back((self.caller, sender));
             granted
         };
+        self.since_micros = thread_micros();
+        self.earlier_micros = took.whole();
         let waker = Waker::from(Arc::new(UnparkThread(std::thread::current())));
         let deadline = Instant::now() + limit;
         loop {
@@ -389,18 +440,8 @@ impl Slot {
                 std::thread::park_timeout(left);
                 continue;
             }
-            granted.close();
-            if matches!(polled, Poll::Ready(Ok(()))) || granted.try_recv().is_ok() {
-                return Some(Self {
-                    slots,
-                    caller: number,
-                    since_micros: thread_micros(),
-                    earlier_micros: took.whole(),
-                    is_passed_on: false,
-                });
-            }
-            slots.lock().change(number, |caller| caller.resuming -= 1);
-            return None;
+            self.awaited = polled.is_pending().then_some(granted);
+            return self;
         }
     }
 }
@@ -423,12 +464,16 @@ impl Wake for UnparkThread {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if !self.is_passed_on {
-            let took = self.took();
-            self.slots.release(self.caller, took);
-            if took.whole() >= TRIM_MICROS {
-                work::trim_memory();
-            }
+        let took = self.took();
+        if let Some(granted) = &mut self.awaited {
+            granted.close();
+        }
+        match self.is_held() {
+            true => self.slots.release(self.caller, took),
+            false => self.slots.lock().end_away(self.caller, took),
+        }
+        if took.whole() >= TRIM_MICROS {
+            work::trim_memory();
         }
     }
 }
@@ -459,9 +504,9 @@ mod tests {
         });
         let trimmed = || TRIMMED.with(|count| count.load(Ordering::Relaxed));
         let slots = Slots::new(1, 0);
-        drop(take(&mut slots.wait(1)).expect("it is free"));
+        drop(take(&mut slots.wait(1, 0)).expect("it is free"));
         assert_eq!(trimmed(), 0);
-        let slot = take(&mut slots.wait(1)).expect("it is free");
+        let slot = take(&mut slots.wait(1, 0)).expect("it is free");
         while slot.took().whole() < TRIM_MICROS {
             std::hint::spin_loop();
         }
@@ -472,9 +517,9 @@ mod tests {
     #[test]
     fn fault_34_callers_have_separate_queues() {
         let slots = Slots::new(1, 0);
-        let mut greedy: Vec<SlotRequest> = (0..100).map(|_| slots.wait(1)).collect();
+        let mut greedy: Vec<SlotRequest> = (0..100).map(|_| slots.wait(1, 0)).collect();
         let first = take(&mut greedy[0]).expect("nobody is before it");
-        let mut other = slots.wait(2);
+        let mut other = slots.wait(2, 0);
         assert!(take(&mut other).is_none());
         drop(first);
         let others = take(&mut other).expect("its turn is next");
@@ -486,9 +531,9 @@ mod tests {
     #[test]
     fn fault_34_slots_are_shared_by_time() {
         let slots = Slots::new(1, 0);
-        let held = take(&mut slots.wait(0)).expect("it is free");
+        let held = take(&mut slots.wait(0, 0)).expect("it is free");
         let mut waiting: Vec<(u64, SlotRequest)> =
-            [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
+            [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller, 0))).collect();
         drop(held);
         let mut order = Vec::new();
         while !waiting.is_empty() {
@@ -509,11 +554,11 @@ mod tests {
     #[test]
     fn fault_34_a_caller_that_never_waits_in_line_pays_for_its_time_too() {
         let slots = Slots::new(1, 0);
-        let first = take(&mut slots.wait(1)).expect("it is free");
-        let mut others: Vec<SlotRequest> = (0..9).map(|_| slots.wait(2)).collect();
+        let first = take(&mut slots.wait(1, 0)).expect("it is free");
+        let mut others: Vec<SlotRequest> = (0..9).map(|_| slots.wait(2, 0)).collect();
         std::mem::forget(first);
         slots.release(1, took(10_000));
-        let mut next = slots.wait(1);
+        let mut next = slots.wait(1, 0);
         for (at, other) in others.iter_mut().enumerate() {
             assert!(take(&mut next).is_none(), "it had ten times as much as {at}");
             std::mem::forget(take(other).expect("the one that had less"));
@@ -526,10 +571,10 @@ mod tests {
     #[test]
     fn callers_without_a_debt_are_dropped() {
         let slots = Slots::new(1, 0);
-        let mut busy = slots.wait(0);
+        let mut busy = slots.wait(0, 0);
         let _held = take(&mut busy).expect("it is free");
         for caller in 1..10_000 {
-            drop(slots.wait(caller));
+            drop(slots.wait(caller, 0));
         }
         let state = slots.lock();
         assert_eq!((state.callers.len(), state.busy), (1, 1));
@@ -538,9 +583,9 @@ mod tests {
     #[test]
     fn fault_34_a_caller_that_computes_nothing_waits_for_no_computation() {
         let slots = Slots::new(1, 1);
-        let mut greedy: Vec<SlotRequest> = (0..3).map(|_| slots.wait(1)).collect();
+        let mut greedy: Vec<SlotRequest> = (0..3).map(|_| slots.wait(1, 0)).collect();
         let long = take(&mut greedy[0]).expect("it is free");
-        let mut others: Vec<SlotRequest> = (0..2).map(|_| slots.wait(2)).collect();
+        let mut others: Vec<SlotRequest> = (0..2).map(|_| slots.wait(2, 0)).collect();
         let spare = take(&mut others[0]).expect("a spare one");
         assert!(take(&mut greedy[1]).is_none() && take(&mut others[1]).is_none(), "one each");
         drop(spare);
@@ -560,14 +605,15 @@ mod tests {
     fn fault_34_a_long_computation_gives_way_to_short_ones() {
         const LIMIT: Duration = Duration::from_secs(60);
         let slots = Slots::new(1, 0);
-        let first = take(&mut slots.wait(3)).expect("it is free");
-        let long = slots.wait(1);
+        let first = take(&mut slots.wait(3, 0)).expect("it is free");
+        let long = slots.wait(1, 0);
         std::mem::forget(first);
         slots.release(3, Took { micros: 1, earlier_micros: LONG_MICROS });
         let long = take(&mut { long }).expect("it is free");
-        let (mut next, mut known) = (slots.wait(1), slots.wait(3));
-        let long = long.give_way(LIMIT).expect("those that wait are long, too");
-        let mut short = slots.wait(2);
+        let (mut next, mut known) = (slots.wait(1, 0), slots.wait(3, 0));
+        let mut long = long.give_way(LIMIT);
+        assert!(long.is_held(), "those that wait are long, too");
+        let mut short = slots.wait(2, 0);
         std::thread::scope(|scope| {
             let long = scope.spawn(move || long.give_way(LIMIT));
             let others = loop {
@@ -578,7 +624,8 @@ mod tests {
             };
             assert!(take(&mut next).is_none() && take(&mut known).is_none());
             drop(others);
-            let long = long.join().expect("no panic").expect("its turn again");
+            let mut long = long.join().expect("no panic");
+            assert!(long.is_held(), "its turn again");
             assert!(take(&mut next).is_none() && take(&mut known).is_none(), "it has begun");
             drop(long);
             assert!(take(&mut next).or_else(|| take(&mut known)).is_some());
@@ -591,7 +638,7 @@ mod tests {
     #[test]
     fn fault_34_a_computation_gives_way_to_much_shorter_ones() {
         let slots = Slots::new(0, 0);
-        let _waiting = [3, 2, 1].map(|caller| slots.wait(caller));
+        let _waiting = [3, 2, 1].map(|caller| slots.wait(caller, 0));
         let mut state = slots.lock();
         for (caller, micros) in [(1, 60_000), (2, 5_000), (3, 40_000)] {
             state.remember(caller, micros);
@@ -609,13 +656,13 @@ mod tests {
         for (caller, micros) in [(1, SPARE_MICROS + 1), (2, SPARE_MICROS + 1), (3, SPARE_MICROS)] {
             slots.lock().remember(caller, micros);
         }
-        let mut waiting = [1, 2, 3].map(|caller| slots.wait(caller));
+        let mut waiting = [1, 2, 3].map(|caller| slots.wait(caller, 0));
         let first = take(&mut waiting[0]).expect("it is free");
         assert!(take(&mut waiting[1]).is_none(), "only a spare one is left");
         let third = take(&mut waiting[2]).expect("a spare one");
         // What gave way is resumed in no spare slot, either.
         std::thread::scope(|scope| {
-            let mut short = slots.wait(4);
+            let mut short = slots.wait(4, 0);
             let first = scope.spawn(move || first.give_way(Duration::from_secs(60)));
             let passed_on = loop {
                 if let Some(slot) = take(&mut short) {
@@ -626,30 +673,70 @@ mod tests {
             drop(third);
             assert!(slots.lock().spare == 1 && slots.lock().resuming.len() == 1);
             drop(passed_on);
-            assert!(first.join().expect("no panic").is_some());
+            assert!(first.join().expect("no panic").is_held());
         });
         assert!(take(&mut waiting[1]).is_some());
     }
 
+    /// Computes until the slot was held for some processor time.
+    fn spin(slot: &Slot, micros: u64) {
+        while slot.took().micros < micros {
+            std::hint::spin_loop();
+        }
+    }
+
     #[test]
-    fn a_computation_that_nobody_lets_continue_continues_without_a_slot() {
+    fn fault_34_a_computation_that_continues_without_a_slot_is_charged_and_gets_the_next() {
         let slots = Slots::new(1, 1);
-        let long = take(&mut slots.wait(1)).expect("it is free");
-        let mut spare = slots.wait(4);
-        let mut other = slots.wait(2);
+        let long = take(&mut slots.wait(1, 0)).expect("it is free");
+        let mut spare = slots.wait(4, 0);
+        let mut other = slots.wait(2, 0);
         let spare = take(&mut spare).expect("a spare one");
-        assert!(long.give_way(Duration::from_millis(1)).is_none());
-        drop((take(&mut other).expect("passed on"), other, spare));
-        drop(take(&mut slots.wait(5)).expect("all are free"));
+        let mut long = long.give_way(Duration::from_millis(1));
+        assert!(!long.is_held(), "passed on");
+        let passed_on = take(&mut other).expect("passed on");
+        let mut third = slots.wait(3, 0);
+        let passed_on = passed_on.give_way(Duration::from_secs(60));
+        assert!(take(&mut third).is_none(), "one continues without a slot: nobody else does");
+        spin(&long, 2 * LONG_MICROS);
+        let before = slots.lock().callers[&1].granted_micros;
+        drop(long);
+        {
+            let state = slots.lock();
+            assert!(state.callers[&1].granted_micros >= before + 2 * LONG_MICROS);
+            assert!(state.longest(1, Instant::now()) >= 2 * LONG_MICROS);
+            assert!(state.away == 0 && state.resuming.is_empty());
+        }
+        let mut passed_on = passed_on.give_way(Duration::from_millis(1));
+        assert!(!passed_on.is_held());
+        drop(take(&mut third).expect("passed on again"));
+        assert!(passed_on.is_held(), "the next free slot is its own");
+        drop((passed_on, spare));
+        drop(take(&mut slots.wait(5, 0)).expect("all are free"));
         let state = slots.lock();
         assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
     }
 
     #[test]
+    fn fault_34_a_computation_that_will_be_long_counts_as_long() {
+        let slots = Slots::new(1, 1);
+        let long = take(&mut slots.wait(1, 0)).expect("it is free");
+        let mut other = slots.wait(2, SPARE_MICROS + 1);
+        assert!(take(&mut other).is_none(), "no spare slot, although nothing is known of it");
+        let mut short = slots.wait(3, SPARE_MICROS);
+        let spare = take(&mut short).expect("a spare one");
+        spin(&long, 1);
+        let mut long = long.give_way(Duration::from_secs(60));
+        assert!(long.is_held(), "the one that waits is no shorter");
+        drop((long, spare));
+        assert!(take(&mut other).is_some());
+    }
+
+    #[test]
     fn a_dropped_request_leaves_the_queue() {
         let slots = Slots::new(1, 0);
-        let mut first = slots.wait(1);
-        let (second, granted) = (slots.wait(1), slots.wait(2));
+        let mut first = slots.wait(1, 0);
+        let (second, granted) = (slots.wait(1, 0), slots.wait(2, 0));
         assert_eq!(slots.waiting(1), 1);
         drop(second);
         assert_eq!(slots.waiting(1), 0);

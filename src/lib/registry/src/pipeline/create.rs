@@ -1,7 +1,7 @@
 //! POST: stores a new object, or calls a computed resource.
 
 use super::order::WriteSteps;
-use super::turn::{ATTEMPTS, Proposal};
+use super::turn::{ATTEMPTS, NewEntry, Proposal};
 use super::write_op::{Draft, WriteOp, WriteVerb, version_number};
 use super::{Body, Object, Registry, Written, key};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
@@ -221,11 +221,16 @@ impl WriteOp<'_> {
                 None => self.finish_dry_run(&key, &draft, effects),
             };
         }
+        let proposal = self.proposal(&key, None, &draft, Effects::default())?;
+        let Proposal::Commit { txn, need, reply } = proposal else {
+            return Err(Failure::internal("a create would not have been written"));
+        };
+        self.context.admit(need)?;
+        let new = NewEntry { txn, need, reply };
         for attempt in 0.. {
-            let proposal = self.proposal(&key, None, &draft, effects)?;
-            if let Some(written) =
-                self.registry.commit(self.context, &draft.target, proposal).await?
-            {
+            let again = || self.validate(&draft);
+            let committed = self.registry.commit_new(&draft.target, &new, effects, again).await?;
+            if let Some(written) = committed {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
             if let Some(head) = self.registry.settled_head(&key).await? {

@@ -4,12 +4,13 @@
 //! Within a turn only a slot for a long computation is awaited.
 
 use super::{Registry, key};
+use crate::admission::Effects;
 use crate::context::{RequestContext, Target};
 use crate::failure::{lost, rejected};
-use crate::offload::{self, is_costly, leave_worker};
+use crate::offload::{self, is_costly, json_micros, leave_worker_for};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{
-    CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn, Write,
+    CommitError, Confirmation, Entry, Guard, Key, Need, Rejected, Ticket, Turn, Txn, Write,
 };
 use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
@@ -51,6 +52,13 @@ struct Admitted<T> {
 enum CommitReply<T> {
     FromEntry(fn(&Target, Arc<Entry>) -> T),
     Known(T),
+}
+
+/// A create, without the effects of its admission.
+pub(super) struct NewEntry<T> {
+    pub(super) txn: Txn,
+    pub(super) need: Need,
+    pub(super) reply: fn(&Target, Arc<Entry>) -> T,
 }
 
 enum TurnEnd<T> {
@@ -114,7 +122,8 @@ impl Registry {
             || (head.is_none() && self.admission().create_takes_long(target))
             || (definition.dialect.runs_user_rules() && self.offload().is_long(&definition.plural))
         {
-            leave_worker().await;
+            let read = head.filter(|_| !offload::has_slot());
+            leave_worker_for(read.map_or(0, |head| json_micros(&head.bytes))).await;
         }
     }
 
@@ -168,9 +177,60 @@ impl Registry {
             Ok(admitted) => admitted,
             Err(result) => return result.map(Some),
         };
-        let bytes = txn.writes.iter().map(Write::put_bytes).sum();
+        let _share = self.state.backlog.reserve(offload::caller(), put_bytes(&txn.writes)).await;
+        self.finish(target, self.store().submit_needed(txn, need), reply).await
+    }
+
+    /// Commits a create with the effects of its admission, which `again` computes if they are
+    /// outdated by then. `None`: a guard failed.
+    ///
+    /// Creates that change the same object, such as a quota, take turns on it. If each tried until
+    /// its guards hold, one of them would succeed at a time, and all others would have computed in
+    /// vain.
+    pub(super) async fn commit_new<T>(
+        &self,
+        target: &Target,
+        new: &NewEntry<T>,
+        effects: Effects,
+        again: impl FnOnce() -> Result<Effects, Failure> + Send,
+    ) -> Result<Option<T>, Failure> {
+        let bytes = put_bytes(&new.txn.writes) + put_bytes(&effects.writes);
         let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
-        match self.store().submit_needed(txn, need) {
+        let turn = match effects.writes.first() {
+            Some(shared) => Some(self.store().turn(shared.key()).await),
+            None => None,
+        };
+        let turn = turn.transpose().map_err(|error| rejected(&error))?;
+        let effects = if self.is_current(&effects) { effects } else { again()? };
+        let mut txn = new.txn.clone();
+        txn.guards.extend(effects.guards);
+        txn.writes.extend(effects.writes);
+        let submitted = match turn {
+            Some(turn) => turn.submit_needed(txn, new.need),
+            None => self.store().submit_needed(txn, new.need),
+        };
+        self.finish(target, submitted, CommitReply::FromEntry(new.reply)).await
+    }
+
+    /// Whether the guards hold now.
+    fn is_current(&self, effects: &Effects) -> bool {
+        effects.guards.iter().all(|guard| {
+            let head = self.store().pending(guard.key()).map(|head| head.revision);
+            match guard {
+                Guard::Absent(_) => head.is_none(),
+                Guard::At(_, revision) => head == Some(*revision),
+            }
+        })
+    }
+
+    /// `None`: a guard failed.
+    async fn finish<T>(
+        &self,
+        target: &Target,
+        submitted: Result<Ticket, Rejected>,
+        reply: CommitReply<T>,
+    ) -> Result<Option<T>, Failure> {
+        match submitted {
             Ok(ticket) => self.settled(target, ticket, reply).await,
             Err(Rejected::Guard(_)) => Ok(None),
             Err(error) => Err(rejected(&error)),
@@ -200,6 +260,10 @@ impl Registry {
             Err(error) => Err(rejected(&error)),
         }
     }
+}
+
+fn put_bytes(writes: &[Write]) -> usize {
+    writes.iter().map(Write::put_bytes).sum()
 }
 
 fn one_turn<T>(

@@ -1,12 +1,18 @@
 //! Concurrent writers of one object.
 
 use crate::support::*;
-use ferrokube_apimachinery::document::{Value, json};
-use ferrokube_registry::{DeleteOptions, Deleted, ListOptions};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{
+    Admission, Attributes, DeleteOptions, Deleted, Effects, ListOptions, Registry,
+};
 use ferrokube_storage::testing::SimDisk;
-use ferrokube_storage::{Config, Environment, Guard, Prefix, Revision, Store};
+use ferrokube_storage::{
+    Config, Environment, Guard, Key, Prefix, Put, Revision, Sidecar, Store, Txn, Write,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -206,6 +212,64 @@ async fn one_of_many_creates_and_deletes_wins() {
         }
         assert_eq!(deleted, 1);
     }
+}
+
+/// Changes one object with each create, as a quota does.
+struct CountingAdmission {
+    store: Store,
+    calls: AtomicUsize,
+}
+
+impl CountingAdmission {
+    fn counter() -> Key {
+        Prefix::new("counters").and_then(|prefix| prefix.key(Some("ns"), "one")).unwrap()
+    }
+
+    fn change() -> Write {
+        let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
+        Write::Put(Put { key: Self::counter(), value: "{}".into(), sidecar, ttl: None })
+    }
+}
+
+impl Admission for CountingAdmission {
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let counted = self.store.pending(&Self::counter()).expect("written before");
+        effects.guards.push(Guard::At(Self::counter(), counted.revision));
+        effects.writes.push(Self::change());
+        Ok(())
+    }
+}
+
+/// Each waits for the bytes of others, which change the quota meanwhile.
+#[tokio::test]
+async fn fault_34_creates_that_one_quota_counts_take_turns() {
+    const CREATES: usize = 100;
+    let server = TestRegistry::new();
+    let store = server.registry.store().clone();
+    let txn = Txn { guards: Vec::new(), writes: vec![CountingAdmission::change()] };
+    store.submit(txn).unwrap().committed().await.unwrap();
+    let admission =
+        Arc::new(CountingAdmission { store: store.clone(), calls: AtomicUsize::new(0) });
+    let catalog = server.registry.catalog().clone();
+    let server =
+        TestRegistry { registry: Registry::new(store, catalog, admission.clone()), ..server };
+    let text = "x".repeat(40_000);
+    let creates = (0..CREATES).map(|n| server.post(CONFIGMAPS, configmap(&format!("c{n}"), &text)));
+    for created in futures::future::join_all(creates).await {
+        created.expect("its turn comes");
+    }
+    let calls = admission.calls.load(Ordering::SeqCst);
+    assert!(calls <= 2 * CREATES, "{calls}");
 }
 
 /// What admission read (a namespace's phase, a quota's usage) still holds at commit.
