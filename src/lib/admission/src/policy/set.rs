@@ -3,6 +3,7 @@
 use super::PolicyInputs;
 use super::compiled::{CompiledBinding, CompiledPolicy};
 use crate::candidate::CandidateWrite;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::{Attributes, view};
 use ferrokube_storage::{Entry, Prefix, Revision, Snapshot};
 use parking_lot::Mutex;
@@ -93,7 +94,9 @@ impl PolicySource {
         {
             return Arc::clone(set);
         }
-        let set = Arc::new(self.compile(policies, bindings, current.as_deref()));
+        // Other writes wait for it, on workers.
+        let compile = || self.compile(policies, bindings, current.as_deref());
+        let set = Arc::new(work::uninterrupted(compile));
         *current = Some(Arc::clone(&set));
         set
     }

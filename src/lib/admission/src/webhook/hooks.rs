@@ -2,7 +2,7 @@
 
 use super::hook::Hook;
 use arc_swap::ArcSwap;
-use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::{json, work};
 use ferrokube_storage::{Cursor, Key, Prefix, Revision, Store, WatchError};
 use ferrokube_webhook::WebhookAccess;
 use parking_lot::Mutex;
@@ -59,7 +59,8 @@ impl FollowedHooks {
         if state.is_current() {
             return Arc::clone(&state.hooks);
         }
-        let next = self.compile(&state);
+        // Other writes wait for it, on workers.
+        let next = work::uninterrupted(|| self.compile(&state));
         let hooks = Arc::clone(&next.hooks);
         self.state.store(Arc::new(next));
         hooks

@@ -375,10 +375,11 @@ impl ScopeGrants {
     ) -> ControlFlow<B> {
         let own =
             self.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants, false));
-        let groups = user
-            .groups
-            .iter()
-            .filter_map(|group| Some((group.as_str(), self.groups.get(group.as_str())?, true)));
+        let groups = user.groups.iter().filter_map(|group| {
+            // A review may name a hundred thousand.
+            work::breathe();
+            Some((group.as_str(), self.groups.get(group.as_str())?, true))
+        });
         for (name, grants, is_group) in own.into_iter().chain(groups) {
             for grant in grants.iter() {
                 work::count(1);

@@ -4,6 +4,7 @@
 use super::feed::{RbacChange, RbacKind};
 use super::index::RbacIndex;
 use arc_swap::ArcSwap;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::offload::{INLINE_BYTES, block_in_place};
 use parking_lot::{Mutex as SyncMutex, MutexGuard};
 use std::collections::HashMap;
@@ -127,7 +128,10 @@ impl RbacPart {
             self.broken.store(true, Ordering::Release);
             let mut index = RbacIndex::clone(&self.index.load());
             queue.cleared.into_iter().for_each(|kind| clear(&mut index, kind));
-            queue.changes.into_values().for_each(|change| apply(&mut index, change));
+            // All callers with rights here wait for it.
+            work::uninterrupted(|| {
+                queue.changes.into_values().for_each(|change| apply(&mut index, change));
+            });
             self.index.store(Arc::new(index));
             self.broken.store(false, Ordering::Release);
         }

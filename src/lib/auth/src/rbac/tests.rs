@@ -222,6 +222,16 @@ async fn fault_34_a_large_binding_delays_its_own_namespace_only() {
 
 /// Masters wait for no index, so nobody may ask about what they make.
 #[test]
+fn fault_34_a_review_of_many_groups_gives_way() {
+    const GROUPS: u32 = 10_000;
+    let rbac = RbacFixture::default().rbac();
+    let groups = (0..GROUPS).map(|number| format!("g{number}")).collect();
+    let many = UserInfo { groups, ..user("a", &[]) };
+    let (decision, breaths) = work::breaths(|| ask(&rbac, &many, "get", "n", "pods"));
+    assert!(!decision.is_allowed() && breaths >= GROUPS, "{breaths}");
+}
+
+#[test]
 fn fault_34_objects_that_nobody_asks_about_leave_nothing_behind() {
     let world = RbacFixture::default();
     let rbac = world.rbac();

@@ -3,15 +3,15 @@
 
 use super::access::strings;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
+use ferrokube_apimachinery::{name, work};
 
 /// In the order in which kube-apiserver reports their errors.
 const FIELDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// Validates a review's selectors. Unknown operators pass: an older server must answer newer
-/// clients.
+/// Validates a review's selectors: at least the first [`MAX_ERRORS`] errors, as every user may write
+/// a hundred thousand. Unknown operators pass: an older server must answer newer clients.
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in FIELDS {
@@ -34,6 +34,10 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             _ => {}
         }
         for (index, requirement) in requirements.iter().enumerate() {
+            work::breathe();
+            if errors.len() >= MAX_ERRORS {
+                return errors;
+            }
             let at = format!("{at}.requirements[{index}]");
             errors.extend(values(requirement, &at));
             errors.extend(if field == "fieldSelector" {
@@ -123,6 +127,10 @@ fn label(requirement: &Value, at: &str) -> Vec<FieldError> {
         .map(|sentence| FieldError::invalid(format!("{at}.key"), key, sentence))
         .collect();
     for (index, value) in strings(requirement.get("values")).iter().enumerate() {
+        work::breathe();
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         errors.extend(
             name::label_value(value).into_iter().map(|sentence| {
                 FieldError::invalid(format!("{at}.values[{index}]"), value, sentence)
@@ -152,6 +160,19 @@ mod tests {
                 (error.reason, error.field.rsplit('.').next().unwrap_or_default().to_owned())
             })
             .collect()
+    }
+
+    /// Every user may review its own rights.
+    #[test]
+    fn fault_34_no_review_makes_more_errors_than_are_shown() {
+        const MANY: usize = 20_000;
+        let list = |one: Value| Value::from(vec![one; MANY]);
+        let values = json!({"key": "a", "operator": "In", "values": list(json!("-"))});
+        let requirements = json!({ "requirements": list(json!({})) });
+        for selector in [json!({ "requirements": [values] }), requirements] {
+            let errors = validate(&review("labelSelector", selector)).len();
+            assert!((MAX_ERRORS..2 * MAX_ERRORS).contains(&errors), "{errors}");
+        }
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Objects {
         }
         #[cfg(test)]
         self.reads.fetch_add(1, Ordering::SeqCst);
-        let read = Arc::new(Facts::read(kind, entry));
+        // Threads wait for it, of workers, too.
+        let read = Arc::new(work::uninterrupted(|| Facts::read(kind, entry)));
         self.facts.write().insert(entry.key.clone(), Arc::clone(&read));
         read
     }

@@ -82,6 +82,11 @@ impl TokenKeys {
         (&self.verifying[0].id, self.verifying[0].algorithm)
     }
 
+    /// Whether a signature takes long: with RSA a millisecond or more.
+    pub(super) fn sign_slowly(&self) -> bool {
+        self.signing_header().1 == Algorithm::RS256
+    }
+
     pub(super) fn signing(&self) -> &EncodingKey {
         &self.signing
     }

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
-use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker_for};
 use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use ferrokube_storage::Need;
 
@@ -17,6 +17,9 @@ use ferrokube_storage::Need;
 const DEFAULT_SECONDS: i64 = 3_600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
+
+/// Microseconds of a slow signature: with RSA of 2048 bits one millisecond, of 4096 bits six.
+const SIGNING_MICROS: u64 = 2_000;
 
 impl ComputedResource for ServiceAccountTokens {
     fn fill_in(&self, object: &mut Document) {
@@ -40,8 +43,8 @@ impl ComputedResource for ServiceAccountTokens {
             target.name.as_deref().unwrap_or_default(),
         );
         Box::pin(async move {
-            if self.inner.reads_much(namespace, &object) {
-                leave_worker().await;
+            if let Some(micros) = self.inner.long_micros(namespace, &object) {
+                leave_worker_for(micros).await;
             }
             self.inner.issue(context, namespace, name, object)
         })
@@ -49,16 +52,21 @@ impl ComputedResource for ServiceAccountTokens {
 }
 
 impl Inner {
-    /// Whether the object that the token is to be bound to is long: its owner writes it.
-    pub(super) fn reads_much(&self, namespace: &str, request: &Document) -> bool {
+    /// Microseconds of a request that takes long: to sign, or to read the object that the token is
+    /// to be bound to, which its owner writes.
+    pub(super) fn long_micros(&self, namespace: &str, request: &Document) -> Option<u64> {
         let text = |field| request.str(&["spec", "boundObjectRef", field]).unwrap_or_default();
         let kind = match text("kind") {
-            "Pod" => BoundKind::Pod,
-            "Node" => BoundKind::Node,
-            "Secret" => BoundKind::Secret,
-            _ => return false,
+            "Pod" => Some(BoundKind::Pod),
+            "Node" => Some(BoundKind::Node),
+            "Secret" => Some(BoundKind::Secret),
+            _ => None,
         };
-        self.objects.bytes(kind, namespace, text("name")) > INLINE_BYTES
+        let bytes = kind.map_or(0, |kind| self.objects.bytes(kind, namespace, text("name")));
+        match self.signs_slowly() {
+            true => Some(SIGNING_MICROS),
+            false => (bytes > INLINE_BYTES).then_some(0),
+        }
     }
 
     pub(super) fn issue(
@@ -194,11 +202,9 @@ impl Inner {
             return Err(Failure::new(Reason::BadRequest, why));
         }
         if let Some(node) = pod.str(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-            let uid = self
-                .objects
-                .get(BoundKind::Node, "", node)
-                .map(|node| node.uid().to_owned())
-                .unwrap_or_default();
+            // A kubelet makes its Node as long as it likes.
+            let facts = self.objects.facts(BoundKind::Node, "", node);
+            let uid = facts.map(|node| node.uid.to_string()).unwrap_or_default();
             claims.node = Some(Reference { name: node.to_owned(), uid });
         }
         Ok(())

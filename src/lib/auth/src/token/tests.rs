@@ -2,7 +2,7 @@
 
 use super::claims::unix;
 use super::{SecretToken, ServiceAccountTokens, TokenConfig, TokenKeys};
-use crate::authenticate::{Bearer, TokenIdentity, Unauthenticated};
+use crate::authenticate::{Bearer, TokenAuthenticator, TokenIdentity, Unauthenticated};
 use crate::testing::{FakeClock, NOW, context, delete, put, store};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -433,8 +433,10 @@ async fn fault_51_rsa_keys_sign_and_verify_rs256_only() {
         TokenKeys::from_pem(signing.as_bytes(), &[public.as_bytes(), fixture.pem.as_bytes()])
     };
     let read = |bytes: &[u8]| ferrokube_apimachinery::json::read_value(bytes).expect("JSON");
+    let takes_long = || fixture.tokens.inner.long_micros("n", &Document::new()).is_some();
     for form in [&pkcs1, &pkcs8] {
         fixture.tokens.replace_keys(keys(form).expect("an RSA key"));
+        assert!(takes_long(), "it is signed off the workers");
         let new = fixture.token(json!({}));
         assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
         let [header, claims, signature] =
@@ -459,7 +461,7 @@ async fn fault_51_rsa_keys_sign_and_verify_rs256_only() {
         fixture.tokens.replace_keys(
             TokenKeys::from_pem(fixture.pem.as_bytes(), &[public.as_bytes()]).expect("keys"),
         );
-        assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
+        assert!(fixture.is_valid(&old) && fixture.is_valid(&new) && !takes_long());
     }
     let small = openssl(&["genrsa", "-traditional", "1024"], "");
     assert!(small.contains("BEGIN RSA PRIVATE KEY"));
@@ -607,13 +609,50 @@ async fn fault_34_a_token_is_bound_to_a_long_object_off_the_workers() {
         let secret = json!({"metadata": metadata, "data": {"text": "x".repeat(length)}});
         put(&fixture.store, "secrets", secret).await;
     }
-    let reads_much = |name: &str| {
+    let takes_long = |name: &str| {
         let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": name});
         fixture.token(json!({ "boundObjectRef": reference }));
         let request = json!({"spec": {"boundObjectRef": reference}});
-        fixture.tokens.inner.reads_much("n", &Document::from_value(request).expect("an object"))
+        let request = Document::from_value(request).expect("an object");
+        fixture.tokens.inner.long_micros("n", &request).is_some()
     };
-    assert_eq!(["short", "long"].map(reads_much), [false, true]);
+    assert_eq!(["short", "long"].map(takes_long), [false, true]);
+}
+
+/// Requests with tokens of an object wait for the one that reads it, on workers.
+#[tokio::test]
+async fn fault_34_a_bound_object_is_read_without_giving_way() {
+    thread_local! {
+        static GIVEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    let mut account = account("u-robot");
+    let labels = (0..1000).map(|n| (format!("l{n}"), json!("")));
+    account["metadata"]["labels"] = Value::Object(labels.collect());
+    let read = ferrokube_apimachinery::json::to_vec(&account);
+    assert!(fixture.is_valid(&token));
+    put(&fixture.store, "serviceaccounts", account).await;
+    work::set_breather(|| GIVEN.set(GIVEN.get() + 1));
+    ferrokube_apimachinery::json::read_value(&read).expect("JSON");
+    assert!(GIVEN.replace(0) > 0, "it is long enough");
+    assert!(fixture.is_valid(&token));
+    assert_eq!(GIVEN.get(), 0);
+}
+
+#[tokio::test]
+async fn fault_34_audiences_are_looked_up() {
+    const ASKED: usize = 10_000;
+    let fixture = Fixture::new().await;
+    let own: Vec<String> = (0..100).map(|n| format!("own{n:03}")).collect();
+    let token = fixture.token(json!({ "audiences": own }));
+    let asked: Vec<String> =
+        (0..ASKED).map(|n| format!("ask{n:03}")).chain(["own007".to_owned()]).collect();
+    let ask = || fixture.tokens.authenticate_token(&token, &asked);
+    let (known, steps) = work::counted(ask);
+    let known = known.expect("valid").expect("known");
+    assert_eq!(known.audiences, Some(vec!["own007".to_owned()]));
+    assert!(steps < 3 * ASKED as u64, "{steps}");
 }
 
 #[tokio::test]
