@@ -42,6 +42,11 @@ impl ErrorList {
     }
 }
 
+/// Whether there are as many errors as a Status shows: further ones are not made.
+pub(crate) fn is_full(errors: &[FieldError]) -> bool {
+    errors.len() >= MAX_ERRORS
+}
+
 /// An error per message.
 pub(crate) fn all_invalid(
     field: &str,
@@ -165,6 +170,37 @@ mod tests {
             ("secrets", "", json!({"data": keys})),
             ("namespaces", "", json!({"spec": {"finalizers": list(json!("a b"))}})),
             ("rolebindings", "", json!({"subjects": list(json!({"kind": "X"}))})),
+            ("roles", "", json!({"rules": list(json!({}))})),
+            (
+                "roles",
+                "",
+                json!({"rules": list(json!({"verbs": ["a"], "nonResourceURLs": ["/"]}))}),
+            ),
+            (
+                "clusterroles",
+                "",
+                json!({"aggregationRule": {"clusterRoleSelectors": list(json!({"matchLabels": {"a b": "c"}}))}}),
+            ),
+            ("validatingwebhookconfigurations", "", json!({"webhooks": list(json!({}))})),
+            (
+                "validatingwebhookconfigurations",
+                "",
+                json!({"webhooks": [{"rules": list(json!({})), "admissionReviewVersions": list(json!("A B"))}]}),
+            ),
+            ("validatingadmissionpolicies", "", json!({"spec": {"validations": list(json!({}))}})),
+            (
+                "validatingadmissionpolicies",
+                "",
+                json!({"spec": {"auditAnnotations": list(json!({}))}}),
+            ),
+            ("mutatingadmissionpolicies", "", json!({"spec": {"mutations": list(json!({}))}})),
+            (
+                "validatingadmissionpolicybindings",
+                "",
+                json!({"spec": {"validationActions": list(json!("Never"))}}),
+            ),
+            ("flowschemas", "", json!({"spec": {"rules": list(json!({}))}})),
+            ("flowschemas", "", json!({"spec": {"rules": [{"subjects": list(json!({}))}]}})),
             (
                 "customresourcedefinitions",
                 "",
@@ -198,6 +234,36 @@ mod tests {
         }
         let selector = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": list(json!("a b"))}]});
         assert_eq!(label_selector(&selector, "s").len(), MAX_ERRORS);
+    }
+
+    #[test]
+    fn fault_42_a_definition_has_a_bounded_number_of_versions() {
+        let definitions = crate::definitions(crate::tables());
+        let kind = "customresourcedefinitions";
+        let hooks = &definitions.iter().find(|it| it.plural == kind).expect("bundled").hooks;
+        let extra = BTreeMap::new();
+        let too_many = |count: usize| {
+            let one = |n: usize| json!({"name": format!("v{n}"), "schema": {"openAPIV3Schema": {"type": "object"}}});
+            let versions: Vec<Value> = (1..=count).map(one).collect();
+            let stored: Vec<Value> = vec![Value::from("v0"); count];
+            let object =
+                json!({"spec": {"versions": versions}, "status": {"storedVersions": stored}});
+            let object = Document::from_value(object).expect("an object");
+            let change = Change {
+                old: None,
+                subresource: "",
+                version: "v1",
+                user: "",
+                user_uid: "",
+                groups: &[],
+                user_extra: &extra,
+                now: std::time::SystemTime::UNIX_EPOCH,
+            };
+            let errors = hooks.validate(&change, &object);
+            assert!(errors.len() < 4 * MAX_ERRORS, "{}", errors.len());
+            errors.iter().any(|error| error.message.starts_with("Too many"))
+        };
+        assert_eq!([100, 101, 10_000].map(too_many), [false, true, true]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::cells;
 use crate::checks::{all_invalid, is_true, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
@@ -229,5 +229,6 @@ fn conditions(object: &Document) -> Vec<FieldError> {
             let field = format!("status.conditions[{index}].status");
             FieldError::not_supported(field, text(condition, "status"), STATUSES)
         })
+        .take(MAX_ERRORS)
         .collect()
 }

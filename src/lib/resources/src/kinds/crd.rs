@@ -9,7 +9,7 @@ mod paths;
 mod schemas;
 mod versions;
 
-use crate::checks::{keep_stored, text};
+use crate::checks::{is_full, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::json::round_trip_floats;
@@ -24,6 +24,8 @@ use std::time::SystemTime;
 
 /// Removed once the objects of the definition are deleted.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Versions of a definition: rules compare them with each other.
+const MAX_VERSIONS: usize = 100;
 
 pub(crate) fn body() -> KindBody {
     KindBody {
@@ -186,6 +188,10 @@ fn record_storage_version(object: &mut Document) {
 }
 
 fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+    let count = versions(object).len();
+    if count > MAX_VERSIONS {
+        return vec![FieldError::too_many("spec.versions", count, MAX_VERSIONS)];
+    }
     let mut errors = names::validate(object);
     errors.extend(schemas::validate(object));
     errors.extend(versions::validate(object));
@@ -224,18 +230,21 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     let listed = versions(object);
     // Each name stands for one version: a second version of that name is missing.
     let mut left: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
-    for version in listed {
-        let name = text(version, "name");
-        if !left.remove(name) && is_true(version, "storage") {
-            errors.push(FieldError::invalid(
-                FIELD,
-                Value::from(stored.to_vec()),
-                format!("must have the storage version {name}"),
-            ));
-        }
+    // With several storage versions there is another error.
+    let missing = listed.iter().find(|version| {
+        let is_left = left.remove(text(version, "name"));
+        !is_left && is_true(version, "storage")
+    });
+    if let Some(version) = missing {
+        let why = format!("must have the storage version {}", text(version, "name"));
+        errors.push(FieldError::invalid(FIELD, Value::from(stored.to_vec()), why));
     }
+    let names: HashSet<&str> = listed.iter().map(|version| text(version, "name")).collect();
     for (index, name) in stored.iter().enumerate() {
-        if !listed.iter().any(|version| Some(text(version, "name")) == name.as_str()) {
+        if is_full(&errors) {
+            break;
+        }
+        if !name.as_str().is_some_and(|name| names.contains(name)) {
             let old = name.as_str().unwrap_or_default();
             let why = format!(
                 "missing from spec.versions; {old} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data \

@@ -1,6 +1,6 @@
 //! Common code of FlowSchemas and PriorityLevelConfigurations.
 
-use crate::checks::text;
+use crate::checks::{is_full, text};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -46,6 +46,9 @@ pub(super) fn conditions(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
     for (index, condition) in object.list(&["status", "conditions"]).iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let (kind, field) = (text(condition, "type"), format!("status.conditions[{index}].type"));
         if !seen.insert(kind) {
             errors.push(FieldError::duplicate(field.as_str(), Word(kind)));

@@ -5,7 +5,7 @@ mod rules;
 
 use super::flowcontrol;
 use crate::cells;
-use crate::checks::{all_invalid, text};
+use crate::checks::{all_invalid, is_full, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FormattedValue, Word};
 use ferrokube_apimachinery::name;
@@ -133,6 +133,9 @@ fn specification(object: &Document) -> Vec<FieldError> {
         errors.extend(all_invalid(LEVEL, level, name::dns1123_subdomain(level)));
     }
     for (index, rule) in object.list(&["spec", "rules"]).iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(rules::validate(rule, &format!("spec.rules[{index}]")));
     }
     errors

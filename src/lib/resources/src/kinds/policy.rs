@@ -5,7 +5,7 @@ mod expressions;
 pub(crate) mod matching;
 
 use crate::cells;
-use crate::checks::{all_invalid, items, text};
+use crate::checks::{all_invalid, is_full, items, text};
 use expressions::Expressions;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
@@ -145,6 +145,9 @@ impl Hooks for PolicyHooks {
         let composes = self.0 == PolicyKind::Mutating || !items(spec, "variables").is_empty();
         let mut expressions = Expressions::new(has_params, composes);
         for (index, variable) in items(spec, "variables").iter().enumerate() {
+            if is_full(&errors) {
+                break;
+            }
             errors.extend(check_variable(&mut expressions, variable, index));
         }
         errors.extend(match self.0 {
@@ -279,6 +282,9 @@ fn check_validations(
     }
     let mut errors = Vec::new();
     for (index, validation) in validations.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(check_validation(
             expressions,
             validation,
@@ -294,6 +300,9 @@ fn check_validations(
     }
     let mut keys = BTreeSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let path = format!("spec.auditAnnotations[{index}]");
         errors.extend(check_annotation(expressions, object.name(), annotation, &path));
         let key = text(annotation, "key");
@@ -382,6 +391,9 @@ fn check_mutations(expressions: &Expressions, spec: &Value) -> Vec<FieldError> {
         ));
     }
     for (index, mutation) in mutations.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(check_mutation(expressions, mutation, &format!("spec.mutations[{index}]")));
     }
     match text(spec, "reinvocationPolicy") {
@@ -439,6 +451,9 @@ fn status(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let warnings = object.list(&["status", "typeChecking", "expressionWarnings"]);
     for (index, warning) in warnings.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         for field in ["warning", "fieldRef"] {
             if text(warning, field).trim().is_empty() {
                 errors.push(FieldError::required(

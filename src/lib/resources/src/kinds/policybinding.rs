@@ -3,7 +3,7 @@
 
 use super::policy::{matching, one_of};
 use crate::cells;
-use crate::checks::{all_invalid, items, label_selector, text};
+use crate::checks::{all_invalid, is_full, items, label_selector, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
@@ -169,6 +169,9 @@ fn check_actions(spec: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, action) in items(spec, "validationActions").iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let action = action.as_str().unwrap_or_default();
         let below = format!("{PATH}[{index}]");
         errors.extend(one_of(&below, action, &KNOWN));

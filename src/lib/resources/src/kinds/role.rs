@@ -1,6 +1,6 @@
 //! Role and ClusterRole: lists of rules. Admission checks that the writer may grant them.
 
-use crate::checks::{items, label_selector};
+use crate::checks::{ErrorList, items, label_selector};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
@@ -39,13 +39,14 @@ struct RoleHooks {
 
 impl Hooks for RoleHooks {
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let rules = object.list(&["rules"]).iter().enumerate();
-        let mut errors: Vec<FieldError> =
-            rules.flat_map(|(index, rule)| self.rule(rule, &format!("rules[{index}]"))).collect();
+        let mut errors = ErrorList::default();
+        errors.check_each(object.list(&["rules"]).iter().enumerate(), |(index, rule)| {
+            self.rule(rule, &format!("rules[{index}]"))
+        });
         if object.get(&["aggregationRule"]).is_some() && !self.namespaced {
             errors.extend(aggregation(object));
         }
-        errors
+        errors.into_vec()
     }
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
@@ -112,7 +113,8 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         )];
     }
-    let each = |(index, selector)| {
+    let mut all = ErrorList::default();
+    all.check_each(selectors.iter().enumerate(), |(index, selector)| {
         let field = format!("{FIELD}[{index}]");
         let mut errors = label_selector(selector, &field);
         if !errors.is_empty() {
@@ -120,6 +122,6 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
             errors.push(FieldError::invalid(field, Value::Null, "invalid label selector."));
         }
         errors
-    };
-    selectors.iter().enumerate().flat_map(each).collect()
+    });
+    all.into_vec()
 }

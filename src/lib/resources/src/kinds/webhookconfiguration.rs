@@ -3,7 +3,7 @@
 
 use super::policy::matching::{check_conditions, check_rule, default_rule};
 use crate::checks::client_config::client_config;
-use crate::checks::{all_invalid, items, label_selector, text};
+use crate::checks::{all_invalid, is_full, items, label_selector, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
@@ -106,6 +106,9 @@ impl Hooks for WebhookConfiguration {
         let mut errors = Vec::new();
         let mut names = HashSet::new();
         for (index, webhook) in webhooks.iter().enumerate() {
+            if is_full(&errors) {
+                break;
+            }
             let place = format!("webhooks[{index}]");
             errors.extend(validate_webhook(webhook, self.mutates, &place));
             if !same_conditions {
@@ -140,6 +143,9 @@ impl Hooks for WebhookConfiguration {
 fn validate_webhook(webhook: &Value, mutates: bool, place: &str) -> Vec<FieldError> {
     let mut errors = fully_qualified(text(webhook, "name"), &format!("{place}.name"));
     for (index, rule) in items(webhook, "rules").iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(check_rule(rule, &format!("{place}.rules[{index}]")));
     }
     let mut one_of = |field: &str, allowed: &[&str]| {
@@ -208,6 +214,9 @@ fn reviews(webhook: &Value, place: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let field = format!("{place}[{index}]");
         if seen.insert(version) {
             errors.extend(all_invalid(&field, version, dns1035_label(version)));

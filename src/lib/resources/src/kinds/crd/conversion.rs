@@ -2,7 +2,7 @@
 
 use super::fields::is_established;
 use crate::checks::client_config::client_config;
-use crate::checks::{all_invalid, items, text};
+use crate::checks::{all_invalid, is_full, items, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -99,6 +99,9 @@ fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let field = format!("{place}[{index}]");
         if !seen.insert(version) {
             errors.push(FieldError::invalid(field, version, "duplicate version"));

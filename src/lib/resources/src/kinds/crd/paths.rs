@@ -1,9 +1,9 @@
 //! Validates paths into objects: scale, printer columns, selectable fields.
 
 use super::schemas::{load, places};
-use crate::checks::text;
+use crate::checks::{is_full, text};
 use ferrokube_apimachinery::document::{Array, Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_schema::Kind;
 use ferrokube_schema::custom::field_path;
 use std::collections::HashSet;
@@ -28,7 +28,8 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             columns
                 .iter()
                 .enumerate()
-                .flat_map(|(index, column)| validate_column(column, &format!("{path}[{index}]"))),
+                .flat_map(|(index, column)| validate_column(column, &format!("{path}[{index}]")))
+                .take(MAX_ERRORS),
         );
     }
     for (path, fields) in places(object, "selectableFields") {
@@ -128,6 +129,9 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
     let (schema, declared) = (load(given, "").schema, given.get("properties"));
     let mut seen = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let (place, given) = (format!("{path}[{index}].jsonPath"), text(field, "jsonPath"));
         if given.is_empty() {
             errors.push(FieldError::required(place, ""));

@@ -1,6 +1,6 @@
 //! Validation of a FlowSchema's rules.
 
-use crate::checks::{all_invalid, items, text};
+use crate::checks::{all_invalid, is_full, items, text};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
@@ -19,6 +19,9 @@ pub(super) fn validate(rule: &Value, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::required(field, "subjects must contain at least one value"));
     }
     for (index, subject) in subjects.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(validate_subject(subject, &format!("{path}.subjects[{index}]")));
     }
     let (resources, paths) = (items(rule, "resourceRules"), items(rule, "nonResourceRules"));
@@ -27,9 +30,15 @@ pub(super) fn validate(rule: &Value, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::required(path, detail));
     }
     for (index, resource) in resources.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(resource_rule(resource, &format!("{path}.resourceRules[{index}]")));
     }
     for (index, paths) in paths.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(path_rule(paths, &format!("{path}.nonResourceRules[{index}]")));
     }
     errors
@@ -108,6 +117,9 @@ fn resource_rule(rule: &Value, path: &str) -> Vec<FieldError> {
         errors.extend(more_than_all(rule, path, "namespaces", "namespaces"));
     } else {
         for (index, namespace) in namespaces.iter().enumerate() {
+            if is_full(&errors) {
+                break;
+            }
             let namespace = namespace.as_str().unwrap_or_default();
             let sentences = name::dns1123_label(namespace);
             let sentences =
@@ -130,6 +142,9 @@ fn path_rule(rule: &Value, path: &str) -> Vec<FieldError> {
         errors.extend(more_than_all(rule, path, LIST, "non-resource URLs"));
     } else {
         for (index, url) in urls.iter().enumerate() {
+            if is_full(&errors) {
+                break;
+            }
             let url = url.as_str().unwrap_or_default();
             if let Err(why) = url_path(url) {
                 errors.push(FieldError::invalid(format!("{path}.{LIST}[{index}]"), url, why));

@@ -1,9 +1,9 @@
 //! Which requests a policy or binding matches: defaults and validation.
 
 use super::one_of;
-use crate::checks::{all_invalid, items, label_selector, text};
+use crate::checks::{all_invalid, is_full, items, label_selector, text};
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::name;
 use ferrokube_cel::Type;
 use ferrokube_cel::admission::{AdmissionCompiler, OptionalVariables};
@@ -56,6 +56,9 @@ pub(crate) fn check(matching: &Value, path: &str) -> Vec<FieldError> {
     }
     for field in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in items(matching, field).iter().enumerate() {
+            if is_full(&errors) {
+                break;
+            }
             let below = format!("{path}.{field}[{index}]");
             errors.extend(check_names(rule, &below));
             errors.extend(check_rule(rule, &below));
@@ -68,6 +71,9 @@ fn check_names(rule: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, name) in strings(rule, "resourceNames").enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let below = format!("{path}.resourceNames[{index}]");
         errors.extend(all_invalid(&below, name, name::path_segment(name)));
         if !seen.insert(name) {
@@ -96,6 +102,9 @@ pub(crate) fn check_rule(rule: &Value, path: &str) -> Vec<FieldError> {
     }
     errors.extend(crowded("operations", "operations"));
     for (index, operation) in strings(rule, "operations").enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         errors.extend(one_of(&format!("{path}.operations[{index}]"), operation, &OPERATIONS));
     }
     if items(rule, "apiGroups").is_empty() {
@@ -107,7 +116,8 @@ pub(crate) fn check_rule(rule: &Value, path: &str) -> Vec<FieldError> {
     }
     errors.extend(crowded("apiVersions", "API versions"));
     let empty = strings(rule, "apiVersions").enumerate().filter(|(_, version)| version.is_empty());
-    errors.extend(empty.map(|(index, _)| required(&format!("apiVersions[{index}]"))));
+    let empty = empty.map(|(index, _)| required(&format!("apiVersions[{index}]")));
+    errors.extend(empty.take(MAX_ERRORS));
     errors.extend(check_resources(rule, &format!("{path}.resources")));
     if let Some(scope) = rule.get("scope").and_then(Value::as_str) {
         errors.extend(one_of(&format!("{path}.scope"), scope, &SCOPES));
@@ -125,6 +135,9 @@ fn check_resources(rule: &Value, path: &str) -> Vec<FieldError> {
     let (mut any_subresource, mut of_any_resource) = (BTreeSet::new(), BTreeSet::new());
     let mut has_plain = false;
     for (index, whole) in given.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let at = format!("{path}[{index}]");
         if whole.is_empty() {
             errors.push(FieldError::required(at, ""));
@@ -170,6 +183,7 @@ pub(crate) fn check_mutable(matching: &Value, path: &str) -> Vec<FieldError> {
         .iter()
         .flat_map(|rule| strings(rule, "operations"))
         .filter_map(|operation| one_of(&path, operation, &MUTABLE_OPERATIONS))
+        .take(MAX_ERRORS)
         .collect()
 }
 
@@ -187,6 +201,9 @@ pub(crate) fn check_conditions(
     let variables = OptionalVariables { params: has_params, authorizer: true, patches: false };
     let mut names = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
+        if is_full(&errors) {
+            break;
+        }
         let (name, source) = (text(condition, "name"), text(condition, "expression").trim());
         let below = format!("{path}[{index}].expression");
         if source.is_empty() {
