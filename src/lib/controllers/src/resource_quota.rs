@@ -6,6 +6,7 @@ use crate::queue::{Next, WorkQueue};
 use crate::rest::{self, RequestOptions, code};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
+use ferrokube_trace::TraceContext;
 use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::core::PartialObjectMeta;
@@ -13,13 +14,21 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const WORKERS: usize = 2;
 /// Deletions come in bursts: minimum interval of recounts per namespace.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// As many times as long as the last recount of a namespace took, the next one waits: each key of
+/// each quota is a list, and a deletion is one request.
+const PAUSES: u32 = 10;
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Minimum delay of a recount that met a create.
+const CONFLICT: Duration = Duration::from_millis(10);
 /// Delay of the recount after a full list, which may be one of many, for deletions that were
 /// missed.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -31,11 +40,67 @@ pub type CountedAs = fn(&str, &str) -> Vec<String>;
 type QuotaKey = (String, String);
 
 /// Requeues quotas on deletions seen by the monitor.
-#[derive(Default)]
 pub(crate) struct QuotaTracker {
+    /// Namespaces take turns.
     queue: WorkQueue<QuotaKey>,
-    /// Existing quotas.
-    known: Mutex<HashSet<QuotaKey>>,
+    known: Mutex<KnownQuotas>,
+}
+
+impl Default for QuotaTracker {
+    fn default() -> Self {
+        Self { queue: WorkQueue::in_turns(namespace_hash), known: Mutex::default() }
+    }
+}
+
+fn namespace_hash((namespace, _): &QuotaKey) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    namespace.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+/// Existing quotas by namespace, with how long their last recounts took.
+#[derive(Default)]
+struct KnownQuotas(HashMap<String, BTreeMap<String, Duration>>);
+
+impl KnownQuotas {
+    fn insert(&mut self, (namespace, name): &QuotaKey) {
+        self.0.entry(namespace.clone()).or_default().entry(name.clone()).or_default();
+    }
+
+    fn remove(&mut self, (namespace, name): &QuotaKey) {
+        let Some(quotas) = self.0.get_mut(namespace) else { return };
+        quotas.remove(name);
+        if quotas.is_empty() {
+            self.0.remove(namespace);
+        }
+    }
+
+    fn took(&mut self, (namespace, name): &QuotaKey, took: Duration) {
+        let quota = self.0.get_mut(namespace).and_then(|quotas| quotas.get_mut(name));
+        if let Some(last) = quota {
+            *last = took;
+        }
+    }
+
+    fn keys(&self, namespace: &str) -> impl Iterator<Item = QuotaKey> {
+        let names = self.0.get(namespace).into_iter().flat_map(BTreeMap::keys);
+        names.map(move |name| (namespace.to_owned(), name.clone()))
+    }
+
+    /// Until the next recount of a namespace.
+    fn pause(&self, namespace: &str) -> Duration {
+        let all: Duration = self.0.get(namespace).into_iter().flat_map(BTreeMap::values).sum();
+        (all * PAUSES).clamp(DEBOUNCE, MAX_PAUSE)
+    }
+}
+
+impl QuotaTracker {
+    /// An object of the namespace was deleted.
+    fn recount(&self, namespace: &str, cause: Option<TraceContext>) {
+        let known = self.known.lock();
+        let pause = known.pause(namespace);
+        known.keys(namespace).for_each(|key| self.queue.add_after(key, cause, pause));
+    }
 }
 
 impl MetadataListener for QuotaTracker {
@@ -43,17 +108,17 @@ impl MetadataListener for QuotaTracker {
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
             let known = self.known.lock();
-            known.iter().for_each(|key| self.queue.add_after(key.clone(), None, SETTLE));
+            let namespaces = known.0.keys();
+            let keys = namespaces.flat_map(|namespace| known.keys(namespace));
+            keys.for_each(|key| self.queue.add_after(key, None, SETTLE));
         }
     }
 
     fn applied(&self, _resource: &DiscoveredResource, _object: &Observed) {}
 
     fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
-        let Some(namespace) = &object.metadata.namespace else { return };
-        let known = self.known.lock();
-        for key in known.iter().filter(|(within, _)| within == namespace) {
-            self.queue.add_after(key.clone(), object.cause, DEBOUNCE);
+        if let Some(namespace) = &object.metadata.namespace {
+            self.recount(namespace, object.cause);
         }
     }
 }
@@ -74,13 +139,19 @@ pub(crate) async fn run(
             if gone {
                 known.remove(&key);
             } else {
-                known.insert(key.clone());
+                known.insert(&key);
                 quotas.queue.add(key, cause(&quota.metadata));
             }
         },
     );
-    let work = quotas.queue.run("resourcequota", WORKERS, move |key, trace| {
-        reconcile(trace.client(&client), monitor.clone(), counted_as, key)
+    let work = quotas.queue.run("resourcequota", WORKERS, |key, trace| {
+        let (quotas, begun) = (Arc::clone(&quotas), Instant::now());
+        let counting = reconcile(trace.client(&client), monitor.clone(), counted_as, key.clone());
+        async move {
+            let next = counting.await;
+            quotas.known.lock().took(&key, begun.elapsed());
+            next
+        }
     });
     tokio::join!(watch, work);
 }
@@ -91,7 +162,7 @@ async fn reconcile(
     counted_as: CountedAs,
     quota: QuotaKey,
 ) -> Result<Next, kube::Error> {
-    let (namespace, name) = quota;
+    let (begun, (namespace, name)) = (Instant::now(), quota);
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
@@ -128,7 +199,7 @@ async fn reconcile(
     {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
         // Admission counted concurrently: recount.
-        Err(error) if code(&error) == 409 => Ok(Next::After(Duration::from_millis(10))),
+        Err(error) if code(&error) == 409 => Ok(Next::After(begun.elapsed().max(CONFLICT))),
         other => other.map(|_| Next::Done),
     }
 }
@@ -190,10 +261,50 @@ mod tests {
     use kube::core::GroupVersionKind;
     use kube::discovery::ApiResource;
 
+    fn key(namespace: &str, name: &str) -> QuotaKey {
+        (namespace.to_owned(), name.to_owned())
+    }
+
+    /// A deletion costs its tenant one request, and the server a list for each key of each quota.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_recounts_of_a_namespace_take_a_part_of_the_time() {
+        let quotas = QuotaTracker::default();
+        for one in [key("n", "a"), key("n", "b"), key("m", "c")] {
+            quotas.known.lock().insert(&one);
+        }
+        for name in ["a", "b"] {
+            quotas.known.lock().took(&key("n", name), Duration::from_secs(1));
+        }
+        let began = Instant::now();
+        quotas.recount("n", None);
+        quotas.recount("m", None);
+        let (sender, mut counted) = tokio::sync::mpsc::unbounded_channel();
+        let work = quotas.queue.run("test", 1, move |key, _| {
+            let sender = sender.clone();
+            async move {
+                let _ = sender.send((key.1, began.elapsed().as_millis() / 100));
+                Ok::<_, std::io::Error>(Next::Done)
+            }
+        });
+        let all = async {
+            let mut all = Vec::new();
+            while all.len() < 3 {
+                all.extend(counted.recv().await);
+            }
+            all
+        };
+        let all = tokio::select! { () = work => panic!("it runs until dropped"), all = all => all };
+        let wanted = [("c", 1), ("a", 200), ("b", 200)];
+        assert_eq!(all, wanted.map(|(name, tenths)| (name.to_owned(), tenths)));
+        quotas.known.lock().remove(&key("n", "a"));
+        assert_eq!(quotas.known.lock().pause("n"), Duration::from_secs(10));
+        assert_eq!(quotas.known.lock().keys("n").collect::<Vec<_>>(), [key("n", "b")]);
+    }
+
     #[test]
     fn a_newly_served_resource_is_counted() {
         let quotas = QuotaTracker::default();
-        quotas.known.lock().insert(("n".to_owned(), "q".to_owned()));
+        quotas.known.lock().insert(&key("n", "q"));
         let resource = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
             "gears",

@@ -4,7 +4,7 @@ use http::{Method, Request};
 use kube::Client;
 use kube::core::response::StatusDetails;
 use kube::discovery::ApiResource;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, de};
 use serde_json::Value;
 
@@ -82,6 +82,29 @@ pub(crate) async fn send(
     path: &str,
     ask: RequestOptions<'_>,
 ) -> Result<Value, kube::Error> {
+    let text = client.request_text(request(method, path, ask)?).await?;
+    parse(&text).map_err(kube::Error::SerdeError)
+}
+
+/// Sends a request whose response is of no use, and is not read: that of a collection has all of
+/// its objects.
+///
+/// # Errors
+/// Any failure of the request.
+pub(crate) async fn send_only(
+    client: &Client,
+    method: Method,
+    path: &str,
+    ask: RequestOptions<'_>,
+) -> Result<(), kube::Error> {
+    client.request_stream(request(method, path, ask)?).await.map(drop)
+}
+
+fn request(
+    method: Method,
+    path: &str,
+    ask: RequestOptions<'_>,
+) -> Result<Request<Vec<u8>>, kube::Error> {
     let mut request = Request::builder().method(&method).uri(path);
     request = match ask.representation {
         Representation::Whole => request,
@@ -100,8 +123,109 @@ pub(crate) async fn send(
         }
         None => Vec::new(),
     };
-    let text = client.request_text(request.body(body).map_err(kube::Error::HttpError)?).await?;
-    parse(&text).map_err(kube::Error::SerdeError)
+    request.body(body).map_err(kube::Error::HttpError)
+}
+
+/// What the controllers read of an object's metadata. The rest, which users make as long as whole
+/// objects, is skipped.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ObjectFacts {
+    pub(crate) name: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) deletion_timestamp: Option<String>,
+    #[serde(deserialize_with = "or_none")]
+    pub(crate) finalizers: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListedObject {
+    metadata: ObjectFacts,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListFacts {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    token: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListedPage {
+    metadata: ListFacts,
+    #[serde(deserialize_with = "or_none")]
+    items: Vec<ListedObject>,
+}
+
+/// `null` is an empty list, which other servers send.
+fn or_none<'de, D: de::Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A page of a list.
+pub(crate) struct MetadataPage {
+    /// Revision of the list.
+    pub(crate) resource_version: String,
+    pub(crate) objects: Vec<ObjectFacts>,
+}
+
+/// Lists the metadata of a collection, in pages of about [`PAGE_BYTES`].
+pub(crate) struct MetadataPages<'a> {
+    client: &'a Client,
+    collection: &'a str,
+    limit: usize,
+    /// `None`: it is over.
+    token: Option<String>,
+}
+
+/// Objects of the first page, whose length is not known.
+const FIRST_PAGE: usize = 16;
+const MAX_PAGE: usize = 500;
+const PAGE_BYTES: usize = 1 << 20;
+/// Longer pages are parsed on a thread that may block.
+const INLINE_BYTES: usize = 64 << 10;
+
+impl<'a> MetadataPages<'a> {
+    /// `collection`: its path.
+    pub(crate) fn new(client: &'a Client, collection: &'a str) -> Self {
+        Self { client, collection, limit: FIRST_PAGE, token: Some(String::new()) }
+    }
+
+    /// Whether the last page was returned.
+    pub(crate) fn is_over(&self) -> bool {
+        self.token.is_none()
+    }
+
+    /// The next page; `None` after the last one.
+    ///
+    /// # Errors
+    /// See [`send`].
+    pub(crate) async fn next(&mut self) -> Result<Option<MetadataPage>, kube::Error> {
+        let Some(token) = self.token.take() else { return Ok(None) };
+        let path = format!("{}?limit={}{token}", self.collection, self.limit);
+        let ask = RequestOptions { representation: Representation::MetadataList, body: None };
+        let text = self.client.request_text(request(Method::GET, &path, ask)?).await?;
+        self.limit = (self.limit * PAGE_BYTES / text.len().max(1)).clamp(1, MAX_PAGE);
+        let page = if text.len() > INLINE_BYTES {
+            let parsing = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
+            parsing.await.map_err(|error| kube::Error::Service(error.into()))?
+        } else {
+            serde_json::from_str(&text)
+        };
+        let ListedPage { metadata, items } = page.map_err(kube::Error::SerdeError)?;
+        let rest = metadata.token.filter(|rest| !rest.is_empty());
+        self.token =
+            rest.map(|rest| format!("&continue={}", utf8_percent_encode(&rest, NON_ALPHANUMERIC)));
+        let objects = items.into_iter().map(|item| item.metadata).collect();
+        Ok(Some(MetadataPage { resource_version: metadata.resource_version, objects }))
+    }
 }
 
 /// Parses JSON as deep as the API server accepts and shows it; serde_json's own limit is 128, below
@@ -179,8 +303,12 @@ pub(crate) fn code(error: &kube::Error) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Response;
+    use kube::client::Body;
     use kube::core::{GroupVersionKind, Status};
+    use parking_lot::Mutex;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn refusal(status: &Value) -> kube::Error {
         kube::Error::Api(Box::new(serde_json::from_value::<Status>(status.clone()).unwrap()))
@@ -197,6 +325,53 @@ mod tests {
             assert!(parse("{} {}").is_err());
         };
         std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
+    }
+
+    /// Limits of the pages in which 1,000 objects with labels of this length are read.
+    async fn limits(label_bytes: usize) -> Vec<usize> {
+        const OBJECTS: usize = 1000;
+        let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let seen = asked.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let number = |name: &str| {
+                let value = query.split('&').find_map(|one| one.strip_prefix(name));
+                value.map_or(0, |value| value.parse::<usize>().expect("a number"))
+            };
+            let (limit, from) = (number("limit="), number("continue="));
+            seen.lock().push(limit);
+            let labels = json!({"a": "x".repeat(label_bytes)});
+            let until = OBJECTS.min(from + limit);
+            let item =
+                |n| json!({"metadata": {"name": format!("o{n}"), "uid": "u", "labels": labels}});
+            let items: Vec<Value> = (from..until).map(item).collect();
+            let rest = if until < OBJECTS { Value::from(until.to_string()) } else { Value::Null };
+            let page =
+                json!({"metadata": {"resourceVersion": "7", "continue": rest}, "items": items});
+            let response = Response::new(Body::from(page.to_string().into_bytes()));
+            std::future::ready(Ok::<_, std::io::Error>(response))
+        });
+        let client = Client::new(server, "default");
+        let mut pages = MetadataPages::new(&client, "/api/v1/namespaces/n/secrets");
+        let mut names = Vec::new();
+        while let Some(page) = pages.next().await.expect("a page") {
+            assert_eq!((page.resource_version.as_str(), &*page.objects[0].uid), ("7", "u"));
+            names.extend(page.objects.into_iter().map(|object| object.name));
+        }
+        assert!(
+            pages.is_over() && names == (0..OBJECTS).map(|n| format!("o{n}")).collect::<Vec<_>>()
+        );
+        std::mem::take(&mut *asked.lock())
+    }
+
+    #[tokio::test]
+    async fn fault_34_pages_of_metadata_are_short_however_long_it_is() {
+        let limits = [limits(10).await, limits(20_000).await];
+        assert_eq!(limits[0], [FIRST_PAGE, MAX_PAGE, MAX_PAGE]);
+        assert_eq!(limits[1][0], FIRST_PAGE);
+        assert!(limits[1][1..].iter().all(|limit| (20..=PAGE_BYTES / 20_000).contains(limit)));
+        let none: ListedPage = serde_json::from_str(r#"{"items":null}"#).unwrap();
+        assert!(none.items.is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -50,6 +50,38 @@ pub struct Signer {
 /// Namespace and name.
 type Name = (String, String);
 
+/// Token secrets and their accounts.
+#[derive(Default)]
+struct TokenSecrets {
+    accounts: HashMap<Name, Name>,
+    /// The other way: a tenant has thousands of both.
+    secrets: HashMap<Name, BTreeSet<Name>>,
+}
+
+impl TokenSecrets {
+    fn insert(&mut self, secret: &Name, account: &Name) {
+        if self.accounts.get(secret) == Some(account) {
+            return;
+        }
+        self.remove(secret);
+        self.accounts.insert(secret.clone(), account.clone());
+        self.secrets.entry(account.clone()).or_default().insert(secret.clone());
+    }
+
+    fn remove(&mut self, secret: &Name) {
+        let Some(account) = self.accounts.remove(secret) else { return };
+        let Some(of_account) = self.secrets.get_mut(&account) else { return };
+        of_account.remove(secret);
+        if of_account.is_empty() {
+            self.secrets.remove(&account);
+        }
+    }
+
+    fn of(&self, account: &Name) -> impl Iterator<Item = &Name> {
+        self.secrets.get(account).into_iter().flatten()
+    }
+}
+
 /// A queued task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum SecretTask {
@@ -71,8 +103,7 @@ enum SecretTaskError {
 /// Runs until dropped, with the manager's identity, as in kube-controller-manager. `ca` is PEM.
 pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     let queue: WorkQueue<SecretTask> = WorkQueue::default();
-    // Token secrets and their accounts.
-    let known: Mutex<HashMap<Name, Name>> = Mutex::default();
+    let known: Mutex<TokenSecrets> = Mutex::default();
     let only = watcher::Config::default().fields(&format!("type={TYPE}"));
     let all: Api<PartialObjectMeta<Secret>> = Api::all(client.clone());
     let secrets = watching::each(all, only, |secret, gone| {
@@ -83,7 +114,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
             known.remove(&name);
             queue.add(SecretTask::Unlink { account, secret: name.1 }, cause(&secret.metadata));
         } else {
-            known.insert(name.clone(), account);
+            known.insert(&name, &account);
             queue.add(SecretTask::Fill(name), cause(&secret.metadata));
         }
     });
@@ -96,9 +127,8 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
                 let account = (account.namespace().unwrap_or_default(), account.name_any());
                 let known = known.lock();
                 known
-                    .iter()
-                    .filter(|(_, of)| **of == account)
-                    .for_each(|(name, _)| queue.add(SecretTask::Fill(name.clone()), cause));
+                    .of(&account)
+                    .for_each(|secret| queue.add(SecretTask::Fill(secret.clone()), cause));
             }
         },
     );
@@ -152,7 +182,11 @@ async fn fill(
         account_uid: account.metadata.uid.as_deref().unwrap_or_default(),
         secret: &name,
     };
-    if !complete(&mut secret, &subject, ca, &signer.sign)? {
+    let token = match holds(&secret, "token") {
+        true => None,
+        false => Some(signed(&signer.sign, &subject).await.ok_or(SecretTaskError::Unsigned)?),
+    };
+    if !complete(&mut secret, &subject, ca, token) {
         return Ok(Next::Done);
     }
     match secrets.replace(&name, &PostParams::default(), &secret).await {
@@ -162,38 +196,51 @@ async fn fill(
     }
 }
 
-/// Adds missing fields to the secret. Returns whether it changed.
+/// Signs on a thread that may block: the keys are in files, an RSA signature takes milliseconds, and
+/// in an all-in-one the workers are the API server's.
+async fn signed(sign: &Sign, subject: &TokenSubject<'_>) -> Option<String> {
+    let TokenSubject { namespace, account, account_uid, secret } = *subject;
+    let owned = [namespace, account, account_uid, secret].map(str::to_owned);
+    let sign = Arc::clone(sign);
+    let signing = tokio::task::spawn_blocking(move || {
+        let [namespace, account, account_uid, secret] = &owned;
+        sign(&TokenSubject { namespace, account, account_uid, secret })
+    });
+    signing.await.ok().flatten()
+}
+
+fn holds(secret: &Secret, key: &str) -> bool {
+    let data = secret.data.as_ref().and_then(|data| data.get(key));
+    data.is_some_and(|bytes| !bytes.0.is_empty())
+}
+
+/// Adds missing fields to the secret; `token`, if it has none. Returns whether it changed.
 fn complete(
     secret: &mut Secret,
     subject: &TokenSubject<'_>,
     ca: &str,
-    sign: &Sign,
-) -> Result<bool, SecretTaskError> {
+    token: Option<String>,
+) -> bool {
+    let has_namespace = holds(secret, "namespace");
     let data = secret.data.get_or_insert_default();
-    let holds = |data: &BTreeMap<String, ByteString>, key: &str| {
-        data.get(key).is_some_and(|bytes| !bytes.0.is_empty())
-    };
     let mut changed = false;
     if !ca.is_empty() && data.get("ca.crt").is_none_or(|held| held.0 != ca.as_bytes()) {
         data.insert("ca.crt".to_owned(), ByteString(ca.as_bytes().to_vec()));
         changed = true;
     }
-    if !holds(data, "namespace") {
+    if !has_namespace {
         data.insert("namespace".to_owned(), ByteString(subject.namespace.as_bytes().to_vec()));
         changed = true;
     }
-    if !holds(data, "token") {
-        data.insert(
-            "token".to_owned(),
-            ByteString(sign(subject).ok_or(SecretTaskError::Unsigned)?.into_bytes()),
-        );
+    if let Some(token) = token {
+        data.insert("token".to_owned(), ByteString(token.into_bytes()));
         changed = true;
     }
     if changed {
         secret.annotations_mut().insert(ACCOUNT.to_owned(), subject.account.to_owned());
         secret.annotations_mut().insert(ACCOUNT_UID.to_owned(), subject.account_uid.to_owned());
     }
-    Ok(changed)
+    changed
 }
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, SecretTaskError> {
@@ -251,12 +298,44 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_account_has_its_secrets_only() {
+        let name = |name: &str| ("n".to_owned(), name.to_owned());
+        let mut known = TokenSecrets::default();
+        let of = |known: &TokenSecrets, account: &str| {
+            known.of(&name(account)).map(|(_, secret)| secret.clone()).collect::<Vec<_>>()
+        };
+        for (secret, account) in [("a", "robot"), ("b", "robot"), ("c", "other"), ("b", "other")] {
+            known.insert(&name(secret), &name(account));
+        }
+        assert_eq!(
+            (of(&known, "robot"), of(&known, "other")),
+            (vec!["a".into()], vec!["b".into(), "c".into()])
+        );
+        ["a", "b", "c", "d"].iter().for_each(|secret| known.remove(&name(secret)));
+        assert!(known.accounts.is_empty() && known.secrets.is_empty());
+    }
+
+    /// The runtime has one thread, which the signature must not hold up.
+    #[tokio::test]
+    async fn fault_34_tokens_of_secrets_are_signed_off_the_workers() {
+        let worker = std::thread::current().id();
+        let sign: Sign = Arc::new(move |subject| {
+            let is_worker = std::thread::current().id() == worker;
+            (!is_worker).then(|| format!("token of {}", subject.account))
+        });
+        let subject =
+            TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
+        assert_eq!(signed(&sign, &subject).await.as_deref(), Some("token of robot"));
+    }
+
+    #[test]
     fn only_missing_data_is_filled_in() {
-        let sign: Sign = Arc::new(|subject| Some(format!("token of {}", subject.account)));
         let subject =
             TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
         let mut secret = Secret::default();
-        assert!(complete(&mut secret, &subject, "CA", &sign).expect("signed"));
+        assert!(!holds(&secret, "token"));
+        assert!(complete(&mut secret, &subject, "CA", Some("token of robot".to_owned())));
+        assert!(holds(&secret, "token"));
         let data = secret.data.clone().expect("data");
         assert_eq!(data["token"].0, b"token of robot");
         assert_eq!(
@@ -267,15 +346,7 @@ mod tests {
             (annotation(&secret, ACCOUNT), annotation(&secret, ACCOUNT_UID)),
             ("robot", "u")
         );
-        let never: Sign = Arc::new(|_| None);
-        assert!(!complete(&mut secret, &subject, "CA", &never).expect("nothing to sign"));
-        assert!(
-            complete(&mut secret, &subject, "another CA", &never).expect("nothing to sign"),
-            "the CA is kept up"
-        );
-        assert!(matches!(
-            complete(&mut Secret::default(), &subject, "CA", &never),
-            Err(SecretTaskError::Unsigned)
-        ));
+        assert!(!complete(&mut secret, &subject, "CA", None));
+        assert!(complete(&mut secret, &subject, "another CA", None), "the CA is kept up");
     }
 }

@@ -6,7 +6,7 @@
 //! migrated, is not touched.
 
 use crate::queue::{Next, WorkQueue};
-use crate::rest::{self, RequestOptions, code, is_absent};
+use crate::rest::{self, MetadataPages, ObjectFacts, RequestOptions, code, is_absent};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -20,8 +20,6 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(crate) const GROUP_VERSION: &str = "storagemigration.k8s.io/v1beta1";
-/// Page size of lists.
-const PAGE: usize = 500;
 /// Concurrent writes.
 const CONCURRENCY: usize = 8;
 /// Condition reasons.
@@ -171,35 +169,23 @@ fn age(migration: &Value) -> Duration {
 /// write.
 async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usize, kube::Error> {
     let collection = rest::path(&resource.resource, None, "");
-    let (mut token, mut count) = (String::new(), 0);
-    loop {
-        let page = rest::send(
-            client,
-            Method::GET,
-            &format!("{collection}?limit={PAGE}{token}"),
-            RequestOptions { representation: rest::Representation::MetadataList, body: None },
-        )
-        .await?;
-        let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-        count += items.len();
+    let (mut pages, mut count) = (MetadataPages::new(client, &collection), 0);
+    while let Some(page) = pages.next().await? {
+        count += page.objects.len();
         let writes: Vec<_> =
-            items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
+            page.objects.into_iter().map(|object| write(client, resource, object)).collect();
         stream::iter(writes).buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
-        match page["metadata"]["continue"].as_str() {
-            Some(next) if !next.is_empty() => token = format!("&continue={next}"),
-            _ => return Ok(count),
-        }
     }
+    Ok(count)
 }
 
 async fn write(
     client: &Client,
     resource: &DiscoveredResource,
-    metadata: Value,
+    object: ObjectFacts,
 ) -> Result<(), kube::Error> {
-    let name = metadata["name"].as_str().unwrap_or_default();
-    let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
-    let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
+    let path = rest::path(&resource.resource, object.namespace.as_deref(), &object.name);
+    let body = json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version}});
     match rest::send(
         client,
         Method::PATCH,
@@ -209,7 +195,11 @@ async fn write(
     .await
     {
         // Deleted, or written since it was listed.
-        Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
+        Err(error)
+            if code(&error) == 409 || is_absent(&error, &resource.resource, &object.name) =>
+        {
+            Ok(())
+        }
         other => other.map(drop),
     }
 }

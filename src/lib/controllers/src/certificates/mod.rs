@@ -94,6 +94,10 @@ fn user_fault(
             "use of {USER_SIGNER} signer with system:masters group is not allowed"
         ));
     }
+    // The library signs one of them, and the holder would lack the groups that were approved.
+    if request.organizations.len() > 1 {
+        return Some("subjects with several organizations are not supported".to_owned());
+    }
     if !request.mail_addresses.is_empty() || !request.uris.is_empty() || request.has_other_names {
         return Some("subjectAltNames other than DNS and IP are not supported".to_owned());
     }
@@ -223,6 +227,12 @@ mod tests {
         let masters = fault("jane", &["devs", "system:masters"], &USAGES).expect("a fault");
         assert!(masters.contains("system:masters"), "{masters}");
         assert_eq!(fault("", &[], &USAGES).expect("a fault"), "subject common name is required");
+        let several =
+            request(&Subject { common_name: "jane", organizations: &["devs"] }, &[], &USAGES);
+        let mut parsed = CertificateRequest::parse(&several.spec.request.0).expect("a request");
+        parsed.organizations.push("ops".to_owned());
+        let fault_of_several = user_fault(&several.spec, &parsed).expect("a fault");
+        assert!(fault_of_several.contains("several organizations"), "{fault_of_several}");
         let missing = "missing required usage for client certificate: client auth";
         assert_eq!(fault("jane", &[], &["digital signature"]).expect("a fault"), missing);
         let other = "invalid usage for client certificate: server auth";

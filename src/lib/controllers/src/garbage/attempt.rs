@@ -8,7 +8,7 @@ use super::graph::{
 use super::recent::RecentMap;
 use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
-use crate::rest::{self, RequestOptions, code, is_absent};
+use crate::rest::{self, ObjectFacts, RequestOptions, code, is_absent};
 use ferrokube_client::ReconcileTrace;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -18,7 +18,7 @@ use lookup::OwnerLookup;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval of checks on foreground deletions that wait for dependents; watch events wake them
 /// earlier.
@@ -296,6 +296,7 @@ impl Attempt<'_> {
 
     /// Completes an owner's foreground deletion once nothing blocks it.
     async fn foreground(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
+        let begun = Instant::now();
         let dependents = self.graph.owned_by(&dying.uid, &dying.location);
         if !dependents.iter().any(|dependent| blocks(dependent, &dying.uid)) {
             return self.drop_finalizer(&dying, FOREGROUND).await;
@@ -305,6 +306,7 @@ impl Attempt<'_> {
                 self.graph.queue(dependent.task(), self.trace.context().copied());
             }
         }
+        self.graph.took(&dying.uid, begun.elapsed());
         Ok(Next::After(RECHECK))
     }
 
@@ -420,11 +422,9 @@ impl Attempt<'_> {
     }
 }
 
-fn waits_for_dependents(metadata: &Value) -> bool {
-    let foreground = metadata["finalizers"]
-        .as_array()
-        .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FOREGROUND));
-    foreground && metadata["deletionTimestamp"].is_string()
+fn waits_for_dependents(metadata: &ObjectFacts) -> bool {
+    let foreground = metadata.finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
+    foreground && metadata.deletion_timestamp.is_some()
 }
 
 fn blocks(dependent: &Dependent, owner: &str) -> bool {

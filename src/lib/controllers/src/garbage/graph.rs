@@ -10,11 +10,17 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Finalizer of foreground deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// Finalizer of orphaning deletion.
 pub(super) const ORPHAN: &str = "orphan";
+
+/// Looking through dependents for longer is followed by a pause, as many times as long.
+const LONG: Duration = Duration::from_millis(1);
+const PAUSES: u32 = 10;
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 pub(super) type Uid = Arc<str>;
 
@@ -95,6 +101,9 @@ struct GraphState {
     /// Dependents by owner uid.
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, DyingOwner>,
+    /// Of owners in deletion whose dependents take long to look through: until they are looked
+    /// through again, whatever happens to one of them.
+    pauses: HashMap<Uid, Duration>,
     /// Watched resources, referenced by index. Slots of forgotten resources are reused.
     resources: Vec<Option<ResourceSlot>>,
     /// Slot indexes by resource name.
@@ -176,7 +185,25 @@ impl OwnerGraph {
     }
 
     pub(super) fn queue(&self, task: GarbageTask, cause: Option<TraceContext>) {
-        self.queue.add(task, cause);
+        let pause = match &task {
+            GarbageTask::Owner(uid, _) => self.lock().pauses.get(uid).copied(),
+            GarbageTask::Dependent(..) => None,
+        };
+        match pause {
+            Some(pause) => self.queue.add_after(task, cause, pause),
+            None => self.queue.add(task, cause),
+        }
+    }
+
+    /// Notes how long it took to look through the dependents of an owner in deletion: a tenant
+    /// makes a hundred thousand, and each change of one is an event.
+    pub(super) fn took(&self, owner: &Uid, took: Duration) {
+        let mut state = self.lock();
+        if took >= LONG && state.dying.contains_key(owner) {
+            state.pauses.insert(owner.clone(), (took * PAUSES).min(MAX_PAUSE));
+        } else {
+            state.pauses.remove(owner);
+        }
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, GraphState> {
@@ -313,6 +340,7 @@ impl GraphState {
         let foreground = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
         if !terminating || !(foreground || finalizers.iter().any(|finalizer| finalizer == ORPHAN)) {
             self.dying.remove(uid);
+            self.pauses.remove(uid);
             return Vec::new();
         }
         let dying = DyingOwner { location: location.clone(), uid: uid.clone(), foreground };
@@ -386,6 +414,7 @@ impl GraphState {
             self.live.shrink_to(2 * self.live.len());
         }
         self.dying.remove(&uid);
+        self.pauses.remove(&uid);
         let mut tasks = Vec::new();
         if let Some(gone) = self.dependents.remove(&uid) {
             for owner in &gone.owners {
@@ -463,6 +492,40 @@ mod tests {
         assert_eq!(version().as_deref(), Some("v3"));
         assert_eq!(graph.lock().resources.len(), 1);
         assert!(graph.queue.is_empty(), "every owner lives");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_an_owner_of_many_is_looked_at_for_a_part_of_the_time() {
+        let graph = OwnerGraph::new(WorkQueue::default());
+        let mut owner = metadata("a", None);
+        owner.metadata.deletion_timestamp =
+            serde_json::from_value("2026-01-01T00:00:00Z".into()).ok();
+        owner.metadata.finalizers = Some(vec![FOREGROUND.to_owned()]);
+        let dependent = metadata("b", Some(("gear-a", "a")));
+        list(&graph, &gears("v1"), &[owner, dependent.clone()]);
+        let began = tokio::time::Instant::now();
+        let (sender, mut looked) = tokio::sync::mpsc::unbounded_channel();
+        let work = graph.queue.run("test", 1, |task, _| {
+            if let GarbageTask::Owner(uid, _) = &task {
+                graph.took(uid, Duration::from_millis(50));
+                graph.applied(&gears("v1"), &dependent);
+            }
+            let _ = sender.send((matches!(task, GarbageTask::Owner(..)), began.elapsed()));
+            async { Ok::<_, std::io::Error>(crate::queue::Next::Done) }
+        });
+        let all = async {
+            let mut owners = Vec::new();
+            while owners.len() < 3 {
+                owners.extend(looked.recv().await.filter(|(is_owner, _)| *is_owner));
+            }
+            owners
+        };
+        let owners =
+            tokio::select! { () = work => panic!("it runs until dropped"), all = all => all };
+        let between = |at: usize| (owners[at + 1].1 - owners[at].1).as_millis();
+        assert!(between(0) >= 500 && between(1) >= 500, "{owners:?}");
+        graph.deleted(&gears("v1"), &metadata("a", None));
+        assert!(graph.lock().pauses.is_empty());
     }
 
     #[test]

@@ -1,20 +1,19 @@
 //! Counts and deletes a namespace's content, resource by resource.
 
 use crate::monitor::qualified;
-use crate::rest::{self, RequestOptions, code, is_absent};
+use crate::rest::{self, MetadataPages, ObjectFacts, RequestOptions, code, is_absent};
 use ferrokube_client::DiscoveredResource;
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::discovery::ApiResource;
 use kube::{Client, Error};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
-/// Page size of counts.
-const PAGE: usize = 500;
 /// Names kept for individual deletions; the rest waits for the next pass.
 const MAX_NAMES: usize = 10_000;
+/// Finalizers that are counted; objects have as many different ones as their authors like.
+const MAX_FINALIZERS: usize = 1_000;
 
 /// The namespace being emptied, and no later one of the same name.
 ///
@@ -157,7 +156,7 @@ async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool,
     let path = format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
     // In the body: without one the version would be a precondition on every object.
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-    match rest::send(
+    match rest::send_only(
         client,
         Method::DELETE,
         &path,
@@ -221,59 +220,25 @@ impl ContentCount {
     /// Counts page by page.
     async fn take(client: &Client, path: &str) -> Result<Self, Error> {
         let mut census = Self::default();
-        let mut page = format!("{path}?limit={PAGE}");
-        loop {
-            let list = rest::send(
-                client,
-                Method::GET,
-                &page,
-                RequestOptions { representation: rest::Representation::MetadataList, body: None },
-            )
-            .await?;
-            list["items"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .for_each(|item| census.count(&item["metadata"]));
-            match list["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => {
-                    page = format!("{path}?limit={PAGE}&continue={}", escaped(token))
-                }
-                _ => {
-                    list["metadata"]["resourceVersion"]
-                        .as_str()
-                        .unwrap_or_default()
-                        .clone_into(&mut census.revision);
-                    return Ok(census);
-                }
+        let mut pages = MetadataPages::new(client, path);
+        while let Some(page) = pages.next().await? {
+            page.objects.into_iter().for_each(|object| census.count(object));
+            census.revision = page.resource_version;
+        }
+        Ok(census)
+    }
+
+    fn count(&mut self, object: ObjectFacts) {
+        self.left += 1;
+        for finalizer in object.finalizers {
+            if self.finalizers.len() < MAX_FINALIZERS || self.finalizers.contains_key(&finalizer) {
+                *self.finalizers.entry(finalizer).or_default() += 1;
             }
         }
-    }
-
-    fn count(&mut self, metadata: &Value) {
-        self.left += 1;
-        for finalizer in
-            metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
-        {
-            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
-        }
-        if metadata["deletionTimestamp"].is_null() && self.untouched.len() < MAX_NAMES {
-            let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-            self.untouched.push((text("name"), text("uid")));
+        if object.deletion_timestamp.is_none() && self.untouched.len() < MAX_NAMES {
+            self.untouched.push((object.name, object.uid));
         }
     }
-}
-
-/// Percent-encodes a query value.
-fn escaped(token: &str) -> String {
-    token.bytes().fold(String::with_capacity(token.len()), |mut text, byte| {
-        match byte {
-            b'-' | b'_' | b'.' | b'~' => text.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
-            _ => write!(text, "%{byte:02X}").expect("writing to a String does not fail"),
-        }
-        text
-    })
 }
 
 #[cfg(test)]
@@ -434,10 +399,24 @@ mod tests {
     #[test]
     fn terminating_objects_are_counted_and_left_alone() {
         let mut census = ContentCount::default();
-        census.count(&json!({"name": "a", "uid": "u", "finalizers": ["x/y"]}));
-        census.count(&json!({"name": "b", "finalizers": ["x/y", "z"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let facts = |metadata| serde_json::from_value(metadata).expect("metadata");
+        census.count(facts(json!({"name": "a", "uid": "u", "finalizers": ["x/y"]})));
+        census.count(facts(json!({"name": "b", "finalizers": ["x/y", "z"], "deletionTimestamp": "2026-01-01T00:00:00Z"})));
         assert_eq!((census.left, census.untouched), (2, vec![("a".to_owned(), "u".to_owned())]));
         assert_eq!(census.finalizers, BTreeMap::from([("x/y".to_owned(), 2), ("z".to_owned(), 1)]));
-        assert_eq!(escaped("aZ0-_.=/+"), "aZ0-_.%3D%2F%2B");
+        let mut census = ContentCount::default();
+        let many = (0..2 * MAX_FINALIZERS).map(|n| n.to_string()).collect();
+        census.count(ObjectFacts { finalizers: many, ..ObjectFacts::default() });
+        assert_eq!(census.finalizers.len(), MAX_FINALIZERS);
+    }
+
+    /// It has all objects of the collection.
+    #[tokio::test]
+    async fn fault_34_the_response_to_the_deletion_of_a_collection_is_not_read() {
+        let server = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, std::io::Error>(Response::new(Body::from(b"no text: \xff".to_vec())))
+        });
+        let client = Client::new(server, "default");
+        assert!(delete_all(&client, "/api/v1/namespaces/n/secrets", "7").await.expect("deleted"));
     }
 }

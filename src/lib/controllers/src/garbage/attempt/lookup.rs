@@ -2,24 +2,20 @@
 
 use super::{Attempt, AttemptError};
 use crate::garbage::graph::{Dependent, ObjectLocation};
-use crate::rest::{self, Representation, RequestOptions};
-use http::Method;
+use crate::rest::{self, MetadataPages, ObjectFacts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::discovery::ApiResource;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::collections::HashMap;
 
 /// Owners of one kind from which they are listed. A page takes the place of as many reads, so a
-/// list of more pages is cut.
+/// list of more pages is cut; the first one is short.
 const LIST_FROM: usize = 4;
-/// Page size of these lists.
-const PAGE: usize = 500;
 
 /// Result of a live lookup of an owner.
 pub(super) enum OwnerLookup {
     /// Metadata of the owner.
-    Present(Value),
+    Present(ObjectFacts),
     /// Proven: no object of this kind, namespace and name has the uid.
     Absent,
     /// A cluster-scoped object refers to a namespaced kind.
@@ -37,7 +33,7 @@ struct OwnerPath {
 
 /// Metadata of listed owners by path; `None`: the list has no such object.
 #[derive(Default)]
-pub(super) struct ListedOwners(HashMap<String, Option<Value>>);
+pub(super) struct ListedOwners(HashMap<String, Option<ObjectFacts>>);
 
 impl Attempt<'_> {
     /// `None`: a cluster-scoped object refers to a namespaced kind.
@@ -104,30 +100,18 @@ impl Attempt<'_> {
         mut wanted: HashMap<&str, String>,
         listed: &mut ListedOwners,
     ) -> Result<(), AttemptError> {
-        let mut page = format!("{collection}?limit={PAGE}");
-        for _ in 0..wanted.len().div_ceil(LIST_FROM) {
-            let ask = RequestOptions { representation: Representation::MetadataList, body: None };
-            let mut list = rest::send(&self.client, Method::GET, &page, ask)
-                .await
-                .map_err(|error| self.refused(error, resource))?;
-            for item in list["items"].as_array_mut().into_iter().flatten() {
-                let metadata = item["metadata"].take();
-                if let Some(path) = metadata["name"].as_str().and_then(|name| wanted.remove(name)) {
-                    listed.0.insert(path, Some(metadata));
+        let mut pages = MetadataPages::new(&self.client, collection);
+        for _ in 0..=wanted.len().div_ceil(LIST_FROM) {
+            let page = pages.next().await.map_err(|error| self.refused(error, resource))?;
+            let Some(page) = page else { break };
+            for object in page.objects {
+                if let Some(path) = wanted.remove(object.name.as_str()) {
+                    listed.0.insert(path, Some(object));
                 }
             }
-            match list["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => {
-                    page = format!(
-                        "{collection}?limit={PAGE}&continue={}",
-                        utf8_percent_encode(token, NON_ALPHANUMERIC)
-                    );
-                }
-                _ => {
-                    listed.0.extend(wanted.into_values().map(|path| (path, None)));
-                    return Ok(());
-                }
-            }
+        }
+        if pages.is_over() {
+            listed.0.extend(wanted.into_values().map(|path| (path, None)));
         }
         Ok(())
     }
@@ -145,12 +129,13 @@ impl Attempt<'_> {
         }
         let found = match listed.0.get(&at.path) {
             Some(found) => found.clone(),
-            None => self
-                .read(&at.resource, at.namespace.as_deref(), &owner.name)
-                .await?
-                .map(|mut object| object["metadata"].take()),
+            None => {
+                let read = self.read(&at.resource, at.namespace.as_deref(), &owner.name).await?;
+                let facts = |mut object: Value| serde_json::from_value(object["metadata"].take());
+                read.map(facts).transpose().map_err(kube::Error::SerdeError)?
+            }
         };
-        if let Some(metadata) = found.filter(|metadata| metadata["uid"] == owner.uid.as_str()) {
+        if let Some(metadata) = found.filter(|metadata: &ObjectFacts| metadata.uid == owner.uid) {
             return Ok(OwnerLookup::Present(metadata));
         }
         self.absent.lock().insert(&at.proof, ());
@@ -262,6 +247,6 @@ mod tests {
         assert_eq!(requests(1_000, 1).await, (1, 0));
         assert_eq!(requests(1_000, 3).await, (3, 0));
         // A list of many pages is cut.
-        assert_eq!(requests(40, 1_000).await, (10, 39));
+        assert_eq!(requests(40, 1_000).await, (11, 39));
     }
 }
