@@ -1,4 +1,6 @@
 //! Lookup and list of the node's pods for requests.
+//!
+//! Pods are as large as their authors make them: a request copies one at a time.
 
 use super::ServedNode;
 use super::failure::ServerFailure;
@@ -7,41 +9,59 @@ use crate::pod::{MIRROR, NodePod};
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;
-use serde_json::json;
+use std::sync::Arc;
 
 impl ServedNode {
-    /// All pods: those of the API with their current local status, and static ones.
-    fn all(&self) -> Vec<Pod> {
-        let is_mirror = |pod: &Pod| {
-            pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR))
-        };
+    /// Pods of the API, without the mirrors of static ones.
+    fn bound(&self) -> impl Iterator<Item = Arc<Pod>> + use<> {
         let listed = self.pods.all().unwrap_or_default();
-        let bound = listed.iter().filter(|pod| !is_mirror(pod)).map(|pod| Pod::clone(pod));
-        let files = self.files.borrow().clone();
-        let mut pods: Vec<Pod> = bound.chain(files.into_iter().map(as_object)).collect();
-        for pod in &mut pods {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            if let Some(status) = self.node.statuses.of(uid) {
-                pod.status = Some(status);
-            }
+        listed.into_iter().filter(|pod| {
+            pod.metadata.annotations.as_ref().is_none_or(|all| !all.contains_key(MIRROR))
+        })
+    }
+
+    /// A pod with its current local status.
+    fn with_status(&self, mut pod: Pod) -> Pod {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if let Some(status) = self.node.statuses.of(uid) {
+            pod.status = Some(status);
         }
-        pods
+        pod
     }
 
     /// A `PodList`.
     pub(super) fn list(&self) -> String {
-        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.all()})
-            .to_string()
+        let files = self.files.borrow().clone();
+        let bound = self.bound().map(|pod| Pod::clone(&pod));
+        let mut list =
+            String::from(r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
+        for (index, pod) in bound.chain(files.into_iter().map(as_object)).enumerate() {
+            if index > 0 {
+                list.push(',');
+            }
+            let pod = serde_json::to_string(&self.with_status(pod));
+            list.push_str(&pod.expect("the keys of its maps are strings"));
+        }
+        list.push_str("]}");
+        list
     }
 
     /// A pod by name, and by UID if one is given.
     pub(super) fn find(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Pod> {
-        self.all().into_iter().find(|pod| {
-            let meta = &pod.metadata;
+        let is_it = |meta: &ObjectMeta| {
             meta.namespace.as_deref() == Some(namespace)
                 && meta.name.as_deref() == Some(name)
                 && uid.is_none_or(|uid| meta.uid.as_deref() == Some(uid))
-        })
+        };
+        let of_file = |pod: &&NodePod| {
+            (pod.namespace.as_str(), pod.name.as_str()) == (namespace, name)
+                && uid.is_none_or(|uid| pod.uid == uid)
+        };
+        let pod = match self.bound().find(|pod| is_it(&pod.metadata)) {
+            Some(pod) => Pod::clone(&pod),
+            None => as_object(self.files.borrow().iter().find(of_file)?.clone()),
+        };
+        Some(self.with_status(pod))
     }
 
     /// A container that runs.
