@@ -8,7 +8,7 @@ use crate::line::{self, LogLine, LoggedRequest};
 use crate::search::component;
 use crate::story::{Story, StoryEntry};
 use ferrokube_trace::log::Tap;
-use ferrokube_trace::{InitialTraceId, TraceContext};
+use ferrokube_trace::{InitialTraceId, SpanId, TraceContext, TraceId};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -49,9 +49,31 @@ pub type AccessCheck<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
 
 #[derive(Debug)]
 struct RingEvent {
+    trace: TraceContext,
     object: Option<ObjectRef>,
-    line: LogLine,
+    /// Without ids and, if it is a request, without a message: see [`Self::line`].
+    record: LogLine,
     bytes: usize,
+}
+
+impl RingEvent {
+    /// The whole line. Made when it is read: every request is recorded, few are read.
+    fn line(&self) -> LogLine {
+        LogLine {
+            message: self.message(),
+            trace_id: self.trace.trace_id.to_string(),
+            span_id: self.trace.span_id.to_string(),
+            initial_trace_id: self.trace.initial.map(|id| id.to_string()).unwrap_or_default(),
+            ..self.record.clone()
+        }
+    }
+
+    fn message(&self) -> String {
+        match &self.record.request {
+            Some(request) => format!("{} by {}: {}", request.verb, request.user, request.code),
+            None => self.record.message.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -101,24 +123,15 @@ impl Ring {
         request: LoggedRequest,
         time: Option<Timestamp>,
     ) {
-        let mut line = LogLine {
-            time,
-            message: format!("{} by {}: {}", request.verb, request.user, request.code),
-            ..LogLine::default()
-        };
-        line.request = Some(request);
-        self.push(context, Some(object), line);
+        let record = LogLine { time, request: Some(request), ..LogLine::default() };
+        self.push(context, Some(object), record);
     }
 
-    fn push(&self, context: &TraceContext, object: Option<ObjectRef>, mut line: LogLine) {
-        line.trace_id = context.trace_id.to_string();
-        line.span_id = context.span_id.to_string();
-        line.initial_trace_id =
-            context.initial.map(|initial| initial.to_string()).unwrap_or_default();
-        let texts: usize = line.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+    fn push(&self, context: &TraceContext, object: Option<ObjectRef>, record: LogLine) {
+        let texts: usize = record.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         let of_request =
-            line.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
-        let bytes = OVERHEAD_BYTES + texts + line.message.len() + of_request;
+            record.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
+        let bytes = OVERHEAD_BYTES + texts + record.message.len() + of_request;
         let mut state = self.lock();
         // A line without an initial id belongs to the family that its trace began, if any.
         let Some(initial) = context
@@ -127,7 +140,7 @@ impl Ring {
         else {
             return;
         };
-        state.push(initial, Arc::new(RingEvent { object, line, bytes }));
+        state.push(initial, Arc::new(RingEvent { trace: *context, object, record, bytes }));
     }
 
     fn lock(&self) -> MutexGuard<'_, RingState> {
@@ -145,26 +158,26 @@ impl Ring {
                 continue;
             };
             left = rest;
-            let component = component(Path::new("apiserver"), &event.line);
-            entries.push(StoryEntry { component, line: event.line.clone() });
+            let line = event.line();
+            entries.push(StoryEntry { component: component(Path::new("apiserver"), &line), line });
         }
         Story { omitted, ..Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0) }
     }
 
     fn about(&self, id: &str) -> Vec<Arc<RingEvent>> {
         let families = self.families();
-        let family = id.parse().ok().and_then(|asked: InitialTraceId| {
-            families.iter().find(|(initial, _)| *initial == asked)
-        });
+        let (trace, span) = (id.parse::<TraceId>().ok(), id.parse::<SpanId>().ok());
+        let family = trace.and_then(|asked| families.iter().find(|(id, _)| *id == asked));
         // Traces of this family may contain events of other families: a deletion continues with the
         // dependents.
         let of_family = family.iter().flat_map(|(_, events)| events);
         let all = || families.iter().flat_map(|(_, events)| events);
-        let named = all().filter(|event| event.line.span_id == id || event.line.trace_id == id);
-        let traces: HashSet<&str> =
-            of_family.chain(named).map(|event| event.line.trace_id.as_str()).collect();
-        let found = all().filter(|event| traces.contains(event.line.trace_id.as_str()));
-        found.cloned().collect()
+        let named = all().filter(|event| {
+            Some(event.trace.span_id) == span || Some(event.trace.trace_id) == trace
+        });
+        let traces: HashSet<TraceId> =
+            of_family.chain(named).map(|event| event.trace.trace_id).collect();
+        all().filter(|event| traces.contains(&event.trace.trace_id)).cloned().collect()
     }
 
     /// All families with their events, the most recently used first. Requests wait for the lock, so
@@ -232,12 +245,12 @@ fn summary(
     let seen: Vec<&Arc<RingEvent>> =
         events.iter().filter(|event| may(event.object.as_ref())).collect();
     let object = seen.iter().find_map(|event| event.object.clone())?;
-    let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
+    let request = seen.iter().rfind(|event| event.record.request.is_some()).or(seen.last())?;
     Some(RecentFamily {
         initial,
         object,
-        last: seen.last()?.line.time,
-        message: request.line.message.clone(),
+        last: seen.last()?.record.time,
+        message: request.message(),
         events: seen.len(),
     })
 }
