@@ -73,7 +73,7 @@ impl RequestFraming {
 
     /// Takes bytes up to the end of the line; returns the others.
     fn receive_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let end = memchr::memchr(b'\n', bytes);
         let (part, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
         if let Some(kept) = self.line.get_mut(self.line_bytes..) {
             let length = kept.len().min(part.len());
@@ -119,6 +119,10 @@ impl RequestFraming {
 
 /// The body of a head that continues with this line. Chunks outweigh a length, as in hyper.
 fn body_after(line: &[u8], body: BodyFraming) -> BodyFraming {
+    if !matches!(line.first(), Some(b'C' | b'c' | b'T' | b't')) {
+        // Most lines, which are another field's.
+        return body;
+    }
     let Some(colon) = line.iter().position(|byte| *byte == b':') else { return body };
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     if name.eq_ignore_ascii_case(b"transfer-encoding") {
