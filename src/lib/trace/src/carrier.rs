@@ -37,10 +37,16 @@ impl Carrier for BTreeMap<String, String> {
     }
 }
 
+/// Names that every request is searched for: looking a text up parses it each time.
+static PARSED: [HeaderName; 2] =
+    [HeaderName::from_static(TRACEPARENT), HeaderName::from_static(INITIAL_TRACE_ID)];
+
 /// Headers of outgoing and incoming requests.
 impl Carrier for HeaderMap {
     fn get(&self, name: &str) -> Option<&str> {
-        let mut values = self.get_all(name).iter();
+        let parsed = PARSED.iter().find(|parsed| parsed.as_str() == name);
+        let all = parsed.map_or_else(|| self.get_all(name), |parsed| self.get_all(parsed));
+        let mut values = all.iter();
         let first = values.next()?;
         values.next().is_none().then(|| first.to_str().ok()).flatten()
     }
