@@ -25,7 +25,7 @@ impl TokenAuthenticator for Guests {
             groups: vec![GROUP.to_owned()],
             ..UserInfo::default()
         };
-        let identity = Identity { user, method: "guest" };
+        let identity = Identity::new(user, "guest");
         Ok(Some(TokenIdentity { identity, audiences: None }))
     }
 }

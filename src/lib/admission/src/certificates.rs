@@ -45,6 +45,10 @@ impl AdmissionStep for CertificateApproval {
         "CertificateApproval"
     }
 
+    fn mutates(&self) -> bool {
+        false
+    }
+
     fn validate(
         &self,
         attributes: &Attributes<'_>,
@@ -61,6 +65,10 @@ impl AdmissionStep for CertificateApproval {
 impl AdmissionStep for CertificateSigning {
     fn name(&self) -> &'static str {
         "CertificateSigning"
+    }
+
+    fn mutates(&self) -> bool {
+        false
     }
 
     fn validate(
@@ -85,6 +93,10 @@ impl AdmissionStep for CertificateSigning {
 impl AdmissionStep for CertificateSubjectRestriction {
     fn name(&self) -> &'static str {
         "CertificateSubjectRestriction"
+    }
+
+    fn mutates(&self) -> bool {
+        false
     }
 
     fn validate(

@@ -109,15 +109,16 @@ impl Chain {
         steps.filter(|timed| timed.step.matches(attributes))
     }
 
-    /// Runs the local steps up to the first that rejects the write.
-    fn local(
+    /// Runs local steps up to the first that rejects the write.
+    fn local<'a>(
         &self,
         phase: AdmissionPhase,
         attributes: &Attributes<'_>,
+        mut steps: impl Iterator<Item = &'a TimedStep<dyn AdmissionStep>>,
         mut run: impl FnMut(&dyn AdmissionStep) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let (operation, mut clock) = (attributes.operation, StepClock::start());
-        let done = self.steps.iter().try_for_each(|timed| {
+        let done = steps.try_for_each(|timed| {
             let done = run(&*timed.step);
             timed.times.observe(phase, operation, clock.lap(), done.is_err());
             done
@@ -134,7 +135,8 @@ impl Chain {
         attributes: &Attributes<'_>,
         object: &mut Document,
     ) -> Result<(), Failure> {
-        self.local(AdmissionPhase::Admit, attributes, |step| step.mutate(attributes, object))
+        let steps = self.steps.iter().filter(|timed| timed.step.mutates());
+        self.local(AdmissionPhase::Admit, attributes, steps, |step| step.mutate(attributes, object))
     }
 
     /// The mutating remote steps; all mutating steps a second time if one of them changes the
@@ -259,8 +261,8 @@ impl Admission for Chain {
         object: Option<&Document>,
         effects: &mut Effects,
     ) -> Result<(), Failure> {
-        let phase = AdmissionPhase::Validate;
-        self.local(phase, attributes, |step| step.validate(attributes, object, effects))
+        let (phase, steps) = (AdmissionPhase::Validate, self.steps.iter());
+        self.local(phase, attributes, steps, |step| step.validate(attributes, object, effects))
     }
 
     fn validate_remote<'a>(

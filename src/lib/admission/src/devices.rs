@@ -168,6 +168,10 @@ impl AdmissionStep for DeviceRights {
         "DeviceRights"
     }
 
+    fn mutates(&self) -> bool {
+        false
+    }
+
     fn validate(
         &self,
         attributes: &Attributes<'_>,

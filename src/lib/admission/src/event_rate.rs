@@ -169,6 +169,10 @@ impl AdmissionStep for EventRateLimit {
         EVENT_RATE_LIMIT
     }
 
+    fn mutates(&self) -> bool {
+        false
+    }
+
     fn validate(
         &self,
         attributes: &Attributes<'_>,

@@ -15,7 +15,7 @@ use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::quantity::{Format, Quantity};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Attributes, Effects, Operation, Target};
-use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
+use ferrokube_storage::{Entry, Guard, Prefix, Presence, Put, Sidecar, Store, Write};
 use std::sync::Arc;
 
 /// Bytes of a namespace's quotas: each create reads them, and writes those that count its object.
@@ -41,6 +41,7 @@ const UNCOUNTED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events"
 pub struct QuotaStep {
     store: Store,
     prefix: Prefix,
+    quotas: Presence,
 }
 
 /// A quota that counts the resource of the write.
@@ -57,7 +58,8 @@ impl QuotaStep {
     /// # Panics
     /// Never: the prefix is a constant.
     pub fn new(store: Store) -> Self {
-        Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
+        let prefix = Prefix::new(PREFIX).expect("a constant without a slash");
+        Self { quotas: store.presence(&prefix), store, prefix }
     }
 
     /// The namespace whose quotas count a create of the target; `None` if none do.
@@ -69,6 +71,9 @@ impl QuotaStep {
 
     /// Bytes of a namespace's quotas, counted up to the first one beyond [`MAX_BYTES`].
     fn bytes(&self, namespace: &str) -> usize {
+        if !self.quotas.has_any(Some(namespace)) {
+            return 0;
+        }
         let snapshot = self.store.snapshot(&self.prefix);
         let mut bytes = 0;
         for entry in snapshot.range(Some(namespace), None) {
@@ -115,6 +120,10 @@ impl QuotaStep {
 impl AdmissionStep for QuotaStep {
     fn name(&self) -> &'static str {
         "ResourceQuota"
+    }
+
+    fn mutates(&self) -> bool {
+        false
     }
 
     fn create_takes_long(&self, target: &Target) -> bool {

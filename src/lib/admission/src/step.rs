@@ -19,6 +19,11 @@ pub trait AdmissionStep: Send + Sync {
         false
     }
 
+    /// Whether [`Self::mutate`] does anything. If not, the phase neither calls nor times the step.
+    fn mutates(&self) -> bool {
+        true
+    }
+
     /// Changes the object or rejects the write. Not called for deletes.
     ///
     /// # Errors
@@ -98,8 +103,12 @@ where
         self.name
     }
 
+    fn mutates(&self) -> bool {
+        self.early
+    }
+
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
-        if self.early { (self.check)(attributes, Some(object)) } else { Ok(()) }
+        (self.check)(attributes, Some(object))
     }
 
     fn validate(

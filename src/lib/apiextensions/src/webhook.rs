@@ -225,12 +225,12 @@ mod tests {
                     take_seat(&flow).await;
                     webhook.convert("e/v2".to_owned(), object()).await
                 };
-                Box::pin(flow::with_budgets(&flow, request))
+                Box::pin(flow::with_budgets(Arc::clone(&flow), request))
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
         assert_eq!(flow.inflight()[0], (0, 0));
-        let follower = flow::with_budgets(&flow, async {
+        let follower = flow::with_budgets(Arc::clone(&flow), async {
             take_seat(&flow).await;
             assert!(webhook.wait(Box::pin(std::future::pending())).now_or_never().is_none());
             flow.inflight()[0]
@@ -284,12 +284,13 @@ mod tests {
                 webhook.convert("e/v2".to_owned(), vec![vec![b' '; 1 << 20].into()]).await.map(drop)
             }
         };
-        let mut writers: Vec<_> =
-            (0..2).map(|number| Box::pin(flow::with_budgets(&flow, writer(number)))).collect();
+        let mut writers: Vec<_> = (0..2)
+            .map(|number| Box::pin(flow::with_budgets(Arc::clone(&flow), writer(number))))
+            .collect();
         assert!(writers.iter_mut().all(|writer| writer.as_mut().now_or_never().is_none()));
         let [_, trees, away, ..] = flow.bytes();
         assert!(trees <= 9 << 20 && away >= 11 << 20, "{trees} {away}");
-        flow::with_budgets(&flow, async {
+        flow::with_budgets(Arc::clone(&flow), async {
             flow.tree(class("other", &flow), 20 << 20)
                 .now_or_never()
                 .expect("room at once")
@@ -307,7 +308,7 @@ mod tests {
         const ROOM: usize = 4 << 20;
         let flow = Arc::new(Flow::new(&Limits::default()));
         let webhook = hung();
-        let list = flow::with_budgets(&flow, async {
+        let list = flow::with_budgets(Arc::clone(&flow), async {
             flow.list(class("reader", &flow), ROOM, None).await.expect("room");
             assert_eq!(flow.bytes()[3], ROOM);
             let ends = webhook.wait(Box::pin(tokio::time::sleep(Duration::from_secs(1))));
@@ -334,7 +335,7 @@ mod tests {
             (0..count)
                 .map(|number| {
                     Box::pin(flow::with_budgets(
-                        &flow,
+                        Arc::clone(&flow),
                         webhook.convert("e/v2".to_owned(), object(number)),
                     ))
                 })

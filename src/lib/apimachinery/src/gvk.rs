@@ -57,7 +57,18 @@ impl GroupVersionKind {
 
     /// `apiVersion` of objects of this kind.
     pub fn api_version(&self) -> String {
-        GroupVersion::new(self.group.as_str(), self.version.as_str()).to_string()
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => [group, "/", &self.version].concat(),
+        }
+    }
+
+    /// Whether it is [`Self::api_version`].
+    pub fn is_api_version(&self, text: &str) -> bool {
+        match self.group.as_str() {
+            "" => text == self.version,
+            group => text.split_once('/') == Some((group, self.version.as_str())),
+        }
     }
 }
 

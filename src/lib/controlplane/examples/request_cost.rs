@@ -31,7 +31,7 @@ impl Authenticator for Master {
             groups: vec!["system:masters".to_owned()],
             ..UserInfo::default()
         };
-        Ok(Some(Identity { user, method: "test" }))
+        Ok(Some(Identity::new(user, "test")))
     }
 }
 

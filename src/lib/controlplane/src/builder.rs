@@ -22,7 +22,6 @@ use crate::openapi::{ListedDocuments, OpenApi, OpenApiSources, SchemaSource};
 use crate::paths::PathApi;
 use crate::resource_api::ResourceApi;
 use crate::route::Route;
-use crate::service::ApiHandler;
 use crate::state::ServerState;
 use crate::verbs::watch::WatchService;
 use ferrokube_aggregator::{Aggregator, CertificateFaults, ListedServices, ProxyIdentity};
@@ -471,14 +470,14 @@ impl ApiServer {
 
     /// The handler of a listener.
     pub fn handler(&self) -> Arc<dyn Handler> {
-        Arc::new(ApiHandler(Arc::clone(&self.state)))
+        Arc::clone(&self.state) as Arc<dyn Handler>
     }
 
     /// One request without a listener (tests, internal clients). The peer is an `Arc<Peer>` in the
     /// request's extensions.
     pub async fn call(&self, request: http::Request<Body>) -> Response {
         let (head, body) = request.into_parts();
-        self.state.respond(head, body).await
+        Arc::clone(&self.state).respond(head, body).await
     }
 
     /// As passed to the builder.

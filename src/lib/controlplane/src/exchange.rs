@@ -92,10 +92,10 @@ impl Incoming {
 /// Request state set by authentication and later filters.
 pub(crate) struct Authenticated {
     /// The authenticated user, also under impersonation.
-    pub(crate) user: UserInfo,
+    pub(crate) user: Arc<UserInfo>,
     /// Authentication method, for the audit log.
     pub(crate) method: &'static str,
-    pub(crate) impersonated: Option<UserInfo>,
+    pub(crate) impersonated: Option<Arc<UserInfo>>,
     /// The verb of constrained impersonation that allowed it; empty without.
     pub(crate) impersonation_constraint: &'static str,
     /// Whether the caller may propagate its trace ids; `None` until asked.
@@ -106,13 +106,15 @@ pub(crate) struct Authenticated {
     pub(crate) context: Option<RequestContext>,
     /// Set by the "flow control" filter.
     pub(crate) class: Class,
+    /// The authorizer's decision and its reason, for the audit log; empty until it was asked.
+    pub(crate) decision: (&'static str, String),
     /// Set by the "authorization" filter.
     pub(crate) authorized: Option<Authorized>,
 }
 
 impl Authenticated {
     /// A user that was authenticated by `method`.
-    pub(crate) fn new(user: UserInfo, method: &'static str) -> Self {
+    pub(crate) fn new(user: Arc<UserInfo>, method: &'static str) -> Self {
         Self {
             user,
             method,
@@ -122,6 +124,7 @@ impl Authenticated {
             span: Span::none(),
             context: None,
             class: Class::default(),
+            decision: Default::default(),
             authorized: None,
         }
     }
@@ -135,7 +138,7 @@ pub(crate) struct Request<'a> {
 
 impl Request<'_> {
     /// The user whose rights count: the impersonated one, else the authenticated one.
-    pub(crate) fn user(&self) -> &UserInfo {
+    pub(crate) fn user(&self) -> &Arc<UserInfo> {
         self.authenticated.impersonated.as_ref().unwrap_or(&self.authenticated.user)
     }
 
@@ -233,11 +236,11 @@ static UNAUTHENTICATED: UserInfo = UserInfo {
 impl<'a> ExchangeView<'a> {
     /// The authenticated user, also under impersonation; empty before authentication.
     pub(crate) fn user(self) -> &'a UserInfo {
-        self.authenticated.map_or(&UNAUTHENTICATED, |authenticated| &authenticated.user)
+        self.authenticated.map_or(&UNAUTHENTICATED, |authenticated| &*authenticated.user)
     }
 
     pub(crate) fn impersonated(self) -> Option<&'a UserInfo> {
-        self.authenticated?.impersonated.as_ref()
+        self.authenticated?.impersonated.as_deref()
     }
 
     /// Name of the user whose rights count; empty before authentication.

@@ -9,13 +9,14 @@ use crate::action::{Action, Verb};
 use crate::features::stats::FeatureStats;
 use crate::status;
 use ferrokube_aggregator::{Aggregator, CertificateFaults};
+use ferrokube_apimachinery::document::Text;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_features::Gates;
 use ferrokube_flow::Flow;
 use ferrokube_registry::Registry as ObjectRegistry;
 use ferrokube_serve::{Holdings, ListenerStats, Response};
 use parking_lot::Mutex;
-use prometheus_client::encoding::{self, EncodeLabelSet};
+use prometheus_client::encoding::{self, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,6 +24,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 pub(crate) use slis::CheckOutcomes;
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,13 +36,29 @@ pub type RegisterMetrics = Box<dyn FnOnce(&mut prometheus_client::registry::Regi
 /// memory.
 const MAX_SERIES: usize = 4096;
 
+/// Part of a resource's name. Each request copies some: short ones without an allocation.
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
+struct NamePart(Text);
+
+impl NamePart {
+    fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl EncodeLabelValue for NamePart {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        self.0.as_str().encode(encoder)
+    }
+}
+
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
 struct RequestLabels {
     verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
+    group: NamePart,
+    version: NamePart,
+    resource: NamePart,
+    subresource: NamePart,
     scope: &'static str,
     dry_run: &'static str,
     code: u16,
@@ -49,8 +67,8 @@ struct RequestLabels {
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
 struct DurationLabels {
     verb: &'static str,
-    group: String,
-    resource: String,
+    group: NamePart,
+    resource: NamePart,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
@@ -131,7 +149,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram>,
-    known: Mutex<HashSet<(String, String, String, String)>>,
+    known: Mutex<HashSet<[NamePart; 4]>>,
     inflight: Family<KindLabel, Gauge>,
     in_queue: Family<KindLabel, Gauge>,
     request_bytes: Family<OfLabel, Gauge>,
@@ -387,7 +405,7 @@ impl Metrics {
 
     /// Counts a request that has a response. `is_served`: its resource exists.
     pub(crate) fn request(&self, action: &Action, is_served: bool, code: u16, took: Duration) {
-        let (group, version, resource, subresource) = self.subject(action, is_served);
+        let [group, version, resource, subresource] = self.subject(action, is_served);
         let verb = verb(action);
         if verb != "WATCH" {
             let labels = DurationLabels { verb, group: group.clone(), resource: resource.clone() };
@@ -408,19 +426,15 @@ impl Metrics {
     }
 
     /// Labels of a request: `other` if the resource does not exist or there are too many series.
-    fn subject(&self, action: &Action, is_served: bool) -> (String, String, String, String) {
-        let other = || ("other".into(), String::new(), "other".into(), String::new());
+    fn subject(&self, action: &Action, is_served: bool) -> [NamePart; 4] {
+        let other = || ["other", "", "other", ""].map(NamePart::new);
         let Some(resource) = action.resource() else { return Default::default() };
         if !is_served {
             return other();
         }
-        let text = str::to_owned;
-        let subject = (
-            text(resource.group()),
-            text(resource.version()),
-            text(resource.plural()),
-            text(resource.subresource()),
-        );
+        let parts =
+            [resource.group(), resource.version(), resource.plural(), resource.subresource()];
+        let subject = parts.map(NamePart::new);
         let mut known = self.known.lock();
         if known.contains(&subject) {
             return subject;

@@ -14,6 +14,7 @@ use crate::rejection::{Rejection, method_not_allowed};
 use crate::route::{Route, RouteRequest};
 use crate::{body, openapi, status, version};
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_features::{Gates, OPENAPI_V3};
 use ferrokube_flow::{Flow, shrink_list};
 use ferrokube_registry::Registry;
@@ -147,7 +148,7 @@ async fn route(
         path: action.path().to_owned(),
         head,
         body: request.take_body().unwrap_or_else(body::empty),
-        user: request.user().clone(),
+        user: UserInfo::clone(request.user()),
     };
     if route.room() == 0 {
         return route.answer(routed).await.map_err(Rejection::from);

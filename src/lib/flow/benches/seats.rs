@@ -53,7 +53,7 @@ async fn seated(flow: &Arc<Flow>, user: &UserInfo, requests: u32) -> f64 {
     let action: Arc<dyn FlowAction> = Arc::new(support::CreateAction);
     let start = Instant::now();
     for _ in 0..requests {
-        with_budgets(flow, support::pass(flow, user, &action)).await;
+        with_budgets(Arc::clone(flow), support::pass(flow, user, &action)).await;
     }
     start.elapsed().as_nanos() as f64 / f64::from(requests)
 }

@@ -365,10 +365,10 @@ fn head_bytes(head: &http::request::Parts) -> usize {
 /// Runs a request that can hold budgets. Not an `async fn`, whose future would store the request
 /// twice: as an argument, and where it is polled.
 pub fn with_budgets<F: Future>(
-    flow: &Arc<Flow>,
+    flow: Arc<Flow>,
     request: F,
 ) -> impl Future<Output = F::Output> + use<F> {
-    REQUEST.scope(RequestBudgets { flow: Arc::clone(flow), grants: RefCell::default() }, request)
+    REQUEST.scope(RequestBudgets { flow, grants: RefCell::default() }, request)
 }
 
 /// `None` outside of requests.

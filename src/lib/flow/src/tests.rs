@@ -88,7 +88,7 @@ async fn a_seat_is_taken_once_and_released_with_the_request() {
     assign(&flow, &user("u", ""), "/", true);
     flow.take_seat("u").await.unwrap();
     assert_eq!(flow.inflight()[1].0, 0, "outside of requests there are no seats");
-    with_budgets(&flow, async {
+    with_budgets(Arc::clone(&flow), async {
         flow.take_seat("u").await.unwrap();
         assert_eq!(flow.inflight()[1].0, 0, "a request that is not assigned needs none");
         assign(&flow, &user("u", ""), "/", true);
@@ -135,7 +135,7 @@ async fn a_schema_for_the_exempt_level_frees_of_seats_but_not_of_bytes() {
 async fn a_request_does_not_compete_with_itself_for_room_at_webhooks() {
     let flow = Arc::new(Flow::new(&Limits::default()));
     let (tree, review) = (11 << 20, 3 << 20);
-    with_budgets(&flow, async {
+    with_budgets(Arc::clone(&flow), async {
         let class = classify(&flow, &user("jane", "writers"), None);
         flow.tree(class, tree).await.unwrap();
         for webhook in [1, 2, 1, 1, 3] {
@@ -154,7 +154,7 @@ async fn a_request_does_not_compete_with_itself_for_room_at_webhooks() {
 #[tokio::test]
 async fn bytes_of_a_failed_call_stay_counted() {
     let flow = Arc::new(Flow::new(&Limits::default()));
-    with_budgets(&flow, async {
+    with_budgets(Arc::clone(&flow), async {
         let class = classify(&flow, &user("jane", "writers"), None);
         flow.tree(class, 9 << 20).await.unwrap();
         drop(Away::begin(1, 1 << 20).await.unwrap());

@@ -41,11 +41,11 @@ fn a_request_that_finds_a_seat_allocates_nothing() {
         let allocated = runtime.block_on(async {
             // The first ones make the tables that the others reuse.
             for _ in 0..10 {
-                with_budgets(&flow, support::pass(&flow, &user, &action)).await;
+                with_budgets(Arc::clone(&flow), support::pass(&flow, &user, &action)).await;
             }
             let before = ALLOCATIONS.with(Cell::get);
             for _ in 0..1000 {
-                with_budgets(&flow, support::pass(&flow, &user, &action)).await;
+                with_budgets(Arc::clone(&flow), support::pass(&flow, &user, &action)).await;
             }
             ALLOCATIONS.with(Cell::get) - before
         });

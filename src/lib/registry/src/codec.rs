@@ -9,7 +9,7 @@ use ferrokube_apimachinery::json::{self, Layout};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::Definition;
 use ferrokube_schema::validate;
-use ferrokube_storage::{Entry, Key, Put, Sidecar};
+use ferrokube_storage::{Entry, FieldValues, Key, Put, Sidecar};
 use ferrokube_trace::annotation::Ids;
 use std::any::Any;
 use std::borrow::Cow;
@@ -217,10 +217,10 @@ pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put>
     })
 }
 
-pub(crate) fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
+pub(crate) fn selectable(owner: &Definition, stored: &Document) -> FieldValues {
     let paths = &owner.versions[owner.storage_version].selectable;
     if paths.is_empty() {
-        return Box::default();
+        return FieldValues::default();
     }
     owner.hooks.selectable(paths, stored).into_iter().map(String::into_boxed_str).collect()
 }

@@ -9,8 +9,8 @@ use ferrokube_storage::Need;
 use ferrokube_trace::{InitialTraceId, TraceContext};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ pub enum FieldValidation {
 #[derive(Debug)]
 pub struct RequestContext {
     /// After impersonation.
-    pub user: UserInfo,
+    pub user: Arc<UserInfo>,
     /// Ids of the request.
     pub trace: TraceContext,
     /// Source of the default field manager.
@@ -56,9 +56,14 @@ pub struct RequestContext {
 
 impl RequestContext {
     /// A context without warnings or annotations.
-    pub fn new(user: UserInfo, trace: TraceContext, user_agent: String, now: SystemTime) -> Self {
+    pub fn new(
+        user: impl Into<Arc<UserInfo>>,
+        trace: TraceContext,
+        user_agent: String,
+        now: SystemTime,
+    ) -> Self {
         Self {
-            user,
+            user: user.into(),
             trace,
             user_agent,
             now,

@@ -264,7 +264,7 @@ impl ObjectDecoder {
     }
 
     fn is_own(&self, object: &Document) -> bool {
-        object.kind() == self.gvk.kind && object.api_version() == self.gvk.api_version()
+        object.kind() == self.gvk.kind && self.gvk.is_api_version(object.api_version())
     }
 
     /// Decodes a custom object of another kind or version; of another group or kind only the
@@ -348,7 +348,6 @@ impl ObjectDecoder {
         mut object: Document,
         strictness: &Strictness<'_>,
     ) -> Result<Document, ObjectError> {
-        let expected = self.gvk.api_version();
         // kube-apiserver matches these two fields case-insensitively; the last one counts, which is
         // the exact name where fields are sorted: in YAML and in what a patch leaves.
         let source = strictness.source;
@@ -385,7 +384,8 @@ impl ObjectDecoder {
             Ok(found.and_then(Value::as_str).unwrap_or_default())
         };
         let (version, kind) = (named("apiVersion")?, named("kind")?);
-        if version == expected && kind == self.gvk.kind && self.is_own(&object) {
+        let is_named = self.gvk.is_api_version(version) && kind == self.gvk.kind;
+        if is_named && self.is_own(&object) {
             return Ok(object);
         }
         if version.matches('/').count() > 1 {
@@ -407,7 +407,7 @@ impl ObjectDecoder {
             return Err(ObjectError::Foreign(given));
         }
         object.set(&["kind"], self.gvk.kind.as_str());
-        object.set(&["apiVersion"], expected);
+        object.set(&["apiVersion"], self.gvk.api_version());
         Ok(object)
     }
 

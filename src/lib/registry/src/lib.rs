@@ -27,6 +27,7 @@ mod noop;
 pub mod offload;
 mod options;
 pub mod pipeline;
+mod random;
 pub mod read;
 mod served;
 mod stored;

@@ -11,6 +11,7 @@ pub(crate) use owners::{
 pub(crate) use rules::{check_change, check_object, check_prefix, warnings};
 
 use crate::context::Target;
+use crate::random;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::metadata::{is_omitted, replace_nulls};
 use ferrokube_apimachinery::status::Failure;
@@ -92,7 +93,7 @@ pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failu
 /// Sets uid and creation time of a new object.
 pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
     let metadata = metadata_mut(object);
-    metadata.insert("uid", Value::from(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("uid", Value::from(random::uuid()));
     metadata.insert("creationTimestamp", Value::from(rfc3339_seconds(now)));
 }
 

@@ -1,5 +1,6 @@
 //! Generated names: `generateName` and five characters that form no words.
 
+use crate::random;
 use ferrokube_apimachinery::document::{Document, Value};
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -23,7 +24,7 @@ pub(crate) fn generate(object: &mut Document) {
 /// A name for an object that has none and asks for none.
 pub(crate) fn fill(object: &mut Document) {
     if object.name().is_empty() && !is_missing(object) {
-        object.set(&["metadata", "name"], Value::from(uuid::Uuid::new_v4().to_string()));
+        object.set(&["metadata", "name"], Value::from(random::uuid()));
     }
 }
 
@@ -40,10 +41,9 @@ fn with_suffix(prefix: &str) -> String {
 /// Uniform below 27, by rejection: 243 is the largest multiple in a byte.
 fn below_27() -> usize {
     loop {
-        let mut byte = [0];
-        getrandom::fill(&mut byte).expect("the system has random numbers");
-        if byte[0] < 243 {
-            return usize::from(byte[0] % 27);
+        let [byte] = random::bytes();
+        if byte < 243 {
+            return usize::from(byte % 27);
         }
     }
 }

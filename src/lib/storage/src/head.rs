@@ -140,8 +140,8 @@ impl Head {
         if !self.queue.is_empty() && limits.is_some_and(is_over) {
             return Err(Rejected::Busy);
         }
-        self.check(&plan, published)?;
-        let jobs = self.jobs(plan, published)?;
+        let guarded = self.check(&plan, published)?;
+        let jobs = self.jobs(plan, &guarded, published)?;
         if self.full && jobs.last.grows {
             self.probe = true;
             // The ticket holder has seen the revision: never assign it again.
@@ -194,20 +194,29 @@ impl Head {
         Ok(Some(outcome))
     }
 
-    /// Splits a transaction into jobs without queueing them.
-    fn jobs(&self, plan: PreparedTxn, published: &Published) -> Result<EnqueuedTxn, Rejected> {
+    /// Splits a transaction into jobs without queueing them. `guarded`: see [`Self::check`].
+    fn jobs(
+        &self,
+        plan: PreparedTxn,
+        guarded: &[Option<Arc<Entry>>],
+        published: &Published,
+    ) -> Result<EnqueuedTxn, Rejected> {
+        let PreparedTxn { guards, writes, early: earlier, bytes, growth_allowance } = plan;
         let change = |write: PreparedWrite, revision| {
-            let previous = self.pending(published, write.key());
+            let previous = match guards.iter().position(|guard| guard.key() == write.key()) {
+                Some(at) => guarded[at].clone(),
+                None => self.pending(published, write.key()),
+            };
             write.change(revision, previous).map_err(Rejected::Guard)
         };
-        let revision = Revision(self.next.0 + plan.early.len() as u64);
-        let mut changes = Vec::with_capacity(plan.writes.len());
-        for write in plan.writes {
+        let revision = Revision(self.next.0 + earlier.len() as u64);
+        let mut changes = Vec::with_capacity(writes.len());
+        for write in writes {
             changes.push(change(write, revision)?);
         }
         let mut entries: Vec<_> = changes.iter().map(|change| change.event.entry.clone()).collect();
         let mut early = Vec::new();
-        for (at, write) in (self.next.0..).zip(plan.early) {
+        for (at, write) in (self.next.0..).zip(earlier) {
             let change = change(write.planned, Revision(at))?;
             entries.insert(write.index, change.event.entry.clone());
             // Dropped receiver: the ticket belongs to the last job.
@@ -224,33 +233,30 @@ impl Head {
         }
         let (ticket, outcome) = oneshot::channel();
         let grows =
-            grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.growth_allowance);
+            grows(early.iter().flat_map(|job| &job.changes).chain(&changes), growth_allowance);
         early.iter_mut().for_each(|job| job.grows = grows);
-        let last = QueuedTxn {
-            revision,
-            changes,
-            bytes: plan.bytes,
-            grows,
-            guards: plan.guards,
-            joins_next: false,
-            ticket,
-        };
+        let last = QueuedTxn { revision, changes, bytes, grows, guards, joins_next: false, ticket };
         Ok(EnqueuedTxn { revision, early, last, entries, outcome })
     }
 
-    fn check(&self, plan: &PreparedTxn, published: &Published) -> Result<(), Rejected> {
-        for guard in &plan.guards {
-            let holds = match (guard, self.pending(published, guard.key())) {
-                (Guard::Absent(_), present) => present.is_none(),
-                (Guard::At(_, revision), present) => {
-                    present.is_some_and(|entry| entry.revision == *revision)
-                }
+    /// Checks the guards; returns the pending values of their keys, in order.
+    fn check(
+        &self,
+        plan: &PreparedTxn,
+        published: &Published,
+    ) -> Result<Vec<Option<Arc<Entry>>>, Rejected> {
+        let checked = plan.guards.iter().map(|guard| {
+            let present = self.pending(published, guard.key());
+            let expected = match guard {
+                Guard::Absent(_) => None,
+                Guard::At(_, revision) => Some(*revision),
             };
-            if !holds {
-                return Err(Rejected::Guard(guard.key().clone()));
+            match present.as_ref().map(|entry| entry.revision) == expected {
+                true => Ok(present),
+                false => Err(Rejected::Guard(guard.key().clone())),
             }
-        }
-        Ok(())
+        });
+        checked.collect()
     }
 
     fn enqueue(&mut self, job: QueuedTxn) {

@@ -33,10 +33,11 @@ pub mod txn;
 
 pub use config::{Config, Engine, Environment, JournalLimits, OpenError, Rewrites, StoreLimits};
 pub use cursor::{Cursor, WatchError};
-pub use entry::{CheckedEpoch, Entry, Sidecar};
+pub use entry::{CheckedEpoch, Entry, FieldValues, Sidecar};
 pub use journal::files::{JournalFile, JournalFiles, JournalState, StoredEntry};
 pub use key::{Key, KeyError, Prefix, Revision, is_key_segment};
 pub use log::ReadLimit;
+pub use published::Presence;
 pub use remote::{RemoteEngine, Unavailable, ValueCodec};
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;

@@ -70,6 +70,19 @@ impl PublishedResource {
     }
 }
 
+/// Tells whether a resource has published objects, without looking the resource up: for checks that
+/// every write makes. Cheap to clone.
+#[derive(Clone)]
+pub struct Presence(pub(crate) Arc<PublishedResource>);
+
+impl Presence {
+    /// Whether there are objects, or those of a namespace.
+    pub fn has_any(&self, namespace: Option<&str>) -> bool {
+        let state = self.0.state.read();
+        namespace.map_or_else(|| state.map.len(), |namespace| state.map.len_of(namespace)) > 0
+    }
+}
+
 /// State under a resource's lock.
 pub(crate) struct ResourceState {
     pub(crate) map: EntryMap,
@@ -465,11 +478,6 @@ impl Published {
         let resource = self.resource(prefix);
         let state = resource.state.read();
         Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
-    }
-
-    /// Whether a resource has no objects.
-    pub(crate) fn is_empty(&self, prefix: &Prefix) -> bool {
-        self.resource(prefix).state.read().map.len() == 0
     }
 
     /// State of a resource at a revision.

@@ -11,7 +11,7 @@ use crate::head::{AcceptedTxn, CommitResult};
 use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
-use crate::published::{HistoryBounds, Published};
+use crate::published::{HistoryBounds, Presence, Published};
 use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, WaitReport};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
@@ -345,9 +345,9 @@ impl Store {
         self.0.core.published.resource(prefix).latest()
     }
 
-    /// Whether a resource has no published objects. Cheaper than a snapshot.
-    pub fn is_empty(&self, prefix: &Prefix) -> bool {
-        self.0.core.published.is_empty(prefix)
+    /// Whether a resource has published objects, now and later. Cheaper than a snapshot.
+    pub fn presence(&self, prefix: &Prefix) -> Presence {
+        Presence(self.0.core.published.resource(prefix))
     }
 
     /// State of a resource at a revision. A future revision yields the current state, at its own

@@ -279,8 +279,8 @@ mod tests {
     use crate::testing::Dice;
 
     fn event(revision: u64, name: &str, field: &str) -> Event {
-        let sidecar =
-            Sidecar { fields: [field.into()].into(), schema_epoch: 1, ..Sidecar::default() };
+        let fields = [field.into()].into_iter().collect();
+        let sidecar = Sidecar { fields, schema_epoch: 1, ..Sidecar::default() };
         let (revision, checked) = (Revision(revision), CheckedEpoch::default());
         let key = Prefix::new("pods").unwrap().key(Some("ns"), name).unwrap();
         let (create_revision, bytes) = (revision, bytes::Bytes::new());

@@ -107,6 +107,10 @@ impl AdmissionStep for PolicyReaders {
         "PolicyReaders"
     }
 
+    fn mutates(&self) -> bool {
+        false
+    }
+
     fn validate(
         &self,
         attributes: &Attributes<'_>,

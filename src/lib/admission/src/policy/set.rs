@@ -5,7 +5,7 @@ use super::compiled::{CompiledBinding, CompiledPolicy};
 use crate::candidate::CandidateWrite;
 use ferrokube_apimachinery::work;
 use ferrokube_registry::{Attributes, view};
-use ferrokube_storage::{Entry, Prefix, Revision, Snapshot};
+use ferrokube_storage::{Entry, Prefix, Presence, Revision, Snapshot};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub(super) struct PolicySource {
     inputs: PolicyInputs,
     policies: (Prefix, &'static str),
     bindings: (Prefix, &'static str),
+    /// Whether there are bindings.
+    presence: Presence,
     current: Mutex<Option<Arc<PolicySet>>>,
 }
 
@@ -63,18 +65,15 @@ impl PolicySource {
         let prefix = |plural: &'static str| {
             (Prefix::new(plural).expect("a constant without a slash"), plural)
         };
-        Self {
-            inputs,
-            policies: prefix(policies),
-            bindings: prefix(bindings),
-            current: Mutex::new(None),
-        }
+        let (policies, bindings) = (prefix(policies), prefix(bindings));
+        let presence = inputs.store.presence(&bindings.0);
+        Self { inputs, policies, bindings, presence, current: Mutex::new(None) }
     }
 
     /// Whether a policy may apply to a write, judging by resource and operation alone.
     pub(super) fn may_match(&self, attributes: &Attributes<'_>) -> bool {
         // Most servers have no policies: no write pays for their snapshots then.
-        if self.inputs.store.is_empty(&self.bindings.0) {
+        if !self.presence.has_any(None) {
             return false;
         }
         let PolicyInputs { catalog, store, .. } = &self.inputs;

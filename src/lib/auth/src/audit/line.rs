@@ -100,7 +100,7 @@ fn redact(pair: &str) -> String {
     }
 }
 
-fn user(out: &mut Vec<u8>, name: &str, user: &UserInfo) {
+fn user(out: &mut Vec<u8>, name: &'static str, user: &UserInfo) {
     begin_field(out, name);
     out.push(b'{');
     optional(out, "username", &user.name);
@@ -109,8 +109,9 @@ fn user(out: &mut Vec<u8>, name: &str, user: &UserInfo) {
     if !user.extra.is_empty() {
         begin_field(out, "extra");
         out.push(b'{');
-        for (name, values) in &user.extra {
-            strings_always(out, name, values);
+        for (key, values) in &user.extra {
+            begin_key(out, key);
+            list(out, values);
         }
         out.push(b'}');
     }
@@ -154,7 +155,7 @@ fn outcome(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     out.push(b'}');
 }
 
-fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &AuditPlan) {
+fn payload(out: &mut Vec<u8>, name: &'static str, payload: Option<Payload<'_>>, plan: &AuditPlan) {
     let value = match payload {
         None => return,
         Some(Payload::Document(document)) => document.clone().into_value(),
@@ -201,8 +202,9 @@ fn annotations(out: &mut Vec<u8>, event: &AuditEvent<'_>, truncated: bool) {
     if truncated && !event.annotations.contains_key(TRUNCATED) {
         field(out, TRUNCATED, "true");
     }
-    for (name, text) in event.annotations {
-        field(out, name, text);
+    for (key, text) in event.annotations {
+        begin_key(out, key);
+        json::append_string(out, text);
     }
     out.push(b'}');
 }
@@ -225,14 +227,14 @@ fn plain(out: &mut Vec<u8>, name: &str, text: &str) {
     }
 }
 
-fn strings(out: &mut Vec<u8>, name: &str, texts: &[String]) {
+fn strings(out: &mut Vec<u8>, name: &'static str, texts: &[String]) {
     if !texts.is_empty() {
-        strings_always(out, name, texts);
+        begin_field(out, name);
+        list(out, texts);
     }
 }
 
-fn strings_always(out: &mut Vec<u8>, name: &str, texts: &[String]) {
-    begin_field(out, name);
+fn list(out: &mut Vec<u8>, texts: &[String]) {
     out.push(b'[');
     for (index, text) in texts.iter().enumerate() {
         if index > 0 {
@@ -243,23 +245,34 @@ fn strings_always(out: &mut Vec<u8>, name: &str, texts: &[String]) {
     out.push(b']');
 }
 
-fn optional(out: &mut Vec<u8>, name: &str, text: &str) {
+fn optional(out: &mut Vec<u8>, name: &'static str, text: &str) {
     if !text.is_empty() {
         field(out, name, text);
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, text: &str) {
+fn field(out: &mut Vec<u8>, name: &'static str, text: &str) {
     begin_field(out, name);
     json::append_string(out, text);
 }
 
-/// Writes the name of the next field, preceded by a comma unless it is the object's first.
-fn begin_field(out: &mut Vec<u8>, name: &str) {
+/// Writes the name of the next field, which needs no escaping, preceded by a comma unless it is the
+/// object's first.
+fn begin_field(out: &mut Vec<u8>, name: &'static str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
     }
-    json::append_string(out, name);
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// The same for a key that is given.
+fn begin_key(out: &mut Vec<u8>, key: &str) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    json::append_string(out, key);
     out.push(b':');
 }
 

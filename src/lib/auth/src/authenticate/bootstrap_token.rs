@@ -56,14 +56,9 @@ impl BootstrapTokens {
             return None;
         }
         let groups = groups(text("auth-extra-groups").as_deref().unwrap_or_default())?;
-        Some(Identity {
-            user: UserInfo {
-                name: format!("system:bootstrap:{id}"),
-                groups,
-                ..UserInfo::default()
-            },
-            method: "bootstrap-token",
-        })
+        let name = format!("system:bootstrap:{id}");
+        let user = UserInfo { name, groups, ..UserInfo::default() };
+        Some(Identity::new(user, "bootstrap-token"))
     }
 }
 
@@ -151,7 +146,7 @@ mod tests {
         let (store, clock) = (store(), FakeClock::new());
         put(&store, "secrets", secret(data)).await;
         let known = BootstrapTokens::new(store, clock.clock()).authenticate_token(token, &[])?;
-        Ok(known.map(|known| known.identity.user))
+        Ok(known.map(|known| UserInfo::clone(&known.identity.user)))
     }
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -166,7 +161,12 @@ mod tests {
         assert_eq!(user.name, "system:bootstrap:abcdef");
         assert_eq!(
             user.groups,
-            ["system:bootstrappers", "system:bootstrappers:a-1", "system:bootstrappers:b"]
+            [
+                "system:bootstrappers",
+                "system:bootstrappers:a-1",
+                "system:bootstrappers:b",
+                "system:authenticated"
+            ]
         );
         assert_eq!(ask(&[], "not-one").await, Ok(None));
         assert_eq!(ask(&[], "ABCDEF.0123456789abcdef").await, Ok(None));

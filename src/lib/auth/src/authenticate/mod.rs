@@ -15,6 +15,7 @@ pub use proxy::{FrontProxy, FrontProxyHeaders};
 pub use token_file::{TokenFile, TokenFileError};
 pub use x509::X509;
 
+use crate::access::add_authenticated;
 use ferrokube_apimachinery::user::UserInfo;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -50,13 +51,23 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// The authenticated user and the method, for the audit log.
+/// The authenticated user and the method, for the audit log. Cheap to clone, for authenticators
+/// that remember whom they have authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
-    /// Without `system:authenticated`, which the filter chain adds.
-    pub user: UserInfo,
+    /// A member of `system:authenticated`, unless it is anonymous.
+    pub user: Arc<UserInfo>,
     /// `x509`, `token-file`, `service-account`, ...
     pub method: &'static str,
+}
+
+impl Identity {
+    /// Adds `system:authenticated` to the user's groups.
+    pub fn new(mut user: UserInfo, method: &'static str) -> Self {
+        add_authenticated(&mut user);
+        Self { user: Arc::new(user), method }
+    }
 }
 
 /// Invalid credentials: 401.

@@ -55,8 +55,8 @@ impl FrontProxy {
         else {
             return false;
         };
-        let name = subject.identity.map(|identity| identity.user.name).unwrap_or_default();
-        self.allowed.is_empty() || self.allowed.contains(&name)
+        let name = subject.identity.as_ref().map_or("", |identity| &identity.user.name);
+        self.allowed.is_empty() || self.allowed.iter().any(|allowed| allowed == name)
     }
 }
 
@@ -83,7 +83,7 @@ impl Authenticator for FrontProxy {
             .collect();
         let uid = first(remote, &self.headers.uid).unwrap_or_default().to_owned();
         let user = UserInfo { name: name.to_owned(), uid, groups, extra: self.extra(remote) };
-        Ok(Some(Identity { user, method: "front-proxy" }))
+        Ok(Some(Identity::new(user, "front-proxy")))
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         };
         let identity = authenticate(&["front-proxy"], &trusted).expect("valid").expect("known");
         assert_eq!((identity.user.name.as_str(), identity.user.uid.as_str()), ("alice", "u"));
-        assert_eq!(identity.user.groups, ["a", "b"]);
+        assert_eq!(identity.user.groups, ["a", "b", "system:authenticated"]);
         assert_eq!(identity.user.extra["example.com/scope"], ["s"]);
         assert_eq!(authenticate(&["other"], &trusted), Err(Unauthenticated));
 

@@ -89,7 +89,7 @@ impl TokenAuthenticator for TokenFile {
         _audiences: &[String],
     ) -> Result<Option<TokenIdentity>, Unauthenticated> {
         Ok(self.0.load().users.get(&hash(token.as_bytes())).map(|user| TokenIdentity {
-            identity: Identity { user: user.clone(), method: "token-file" },
+            identity: Identity::new(user.clone(), "token-file"),
             audiences: None,
         }))
     }
@@ -161,15 +161,17 @@ mod tests {
     use super::*;
 
     fn user(file: &TokenFile, token: &str) -> Option<UserInfo> {
-        file.authenticate_token(token, &[]).expect("never refuses").map(|known| known.identity.user)
+        let known = file.authenticate_token(token, &[]).expect("never refuses")?;
+        Some(UserInfo::clone(&known.identity.user))
     }
 
     #[test]
     fn rows() {
         let file = TokenFile::parse(b"# comment\ntok-a,alice,u-alice\n\n\"tok\"\"b\",bob, u-bob,\"devs, ops\"\ntok-c,carol,u-c,one\n").expect("parse");
         assert_eq!(user(&file, "tok-a").expect("known").name, "alice");
-        assert_eq!(user(&file, "tok\"b").expect("known").groups, ["devs", "ops"]);
-        assert_eq!(user(&file, "tok-c").expect("known").groups, ["one"]);
+        let all = "system:authenticated";
+        assert_eq!(user(&file, "tok\"b").expect("known").groups, ["devs", "ops", all]);
+        assert_eq!(user(&file, "tok-c").expect("known").groups, ["one", all]);
         assert_eq!(user(&file, "tok-d"), None);
         assert_eq!(user(&file, ""), None);
     }

@@ -117,7 +117,7 @@ fn identity(subject: &X509Name<'_>, der: &[u8], method: &'static str) -> Option<
     )]);
     let user =
         UserInfo { name: name.to_owned(), uid: uid.unwrap_or_default().to_owned(), groups, extra };
-    Some(Some(Identity { user, method }))
+    Some(Some(Identity::new(user, method)))
 }
 
 fn fingerprint(der: &[u8]) -> String {
@@ -166,7 +166,7 @@ mod tests {
         let leaf = certificate(Some("alice"), &["devs"]);
         let identity = authenticate(at(1_700_000_000), Some(&leaf)).expect("valid").expect("known");
         assert_eq!(identity.user.name, "alice");
-        assert_eq!(identity.user.groups, ["devs"]);
+        assert_eq!(identity.user.groups, ["devs", "system:authenticated"]);
         assert_eq!(identity.method, "x509");
         assert_eq!(
             identity.user.extra["authentication.kubernetes.io/credential-id"],

@@ -32,7 +32,7 @@ impl ComputedResource for AccessReview {
     fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         let ComputedCall { context, target, .. } = call;
         Box::pin(async move {
-            let (caller, anonymous) = (&context.user, UserInfo::default());
+            let (caller, anonymous) = (&*context.user, UserInfo::default());
             let subject = if self.kind == ReviewKind::Own { caller } else { &anonymous };
             let asked = object.str(&["spec", "resourceAttributes", "namespace"]);
             let own = target.namespace.as_deref().unwrap_or_default();

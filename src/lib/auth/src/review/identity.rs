@@ -1,7 +1,6 @@
 //! SelfSubjectReview and TokenReview.
 
 use super::user;
-use crate::access::add_authenticated;
 use crate::authenticate::{Bearer, Unauthenticated};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
@@ -63,8 +62,7 @@ impl TokenReview {
         // the verdict.
         object.remove(&["status", "authenticated"]);
         match known {
-            Ok(mut known) => {
-                add_authenticated(&mut known.identity.user);
+            Ok(known) => {
                 object.set(&["status", "authenticated"], true);
                 object.set(&["status", "user"], user::to_value(&known.identity.user));
                 object.set(&["status", "audiences"], json!(known.audiences));
@@ -133,7 +131,7 @@ mod tests {
     fn a_self_review_returns_the_caller() {
         let clock = crate::testing::FakeClock::new();
         let mut context = crate::testing::context(&clock);
-        context.user = crate::testing::user("alice", &["g"]);
+        context.user = crate::testing::user("alice", &["g"]).into();
         let sent =
             Document::from_value(json!({"kind": "SelfSubjectReview", "metadata": {"name": "x"}}))
                 .expect("an object");

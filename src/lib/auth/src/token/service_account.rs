@@ -150,7 +150,7 @@ impl Inner {
             Claims::read(&unverified.claims)
         }
         .ok_or(Unauthenticated)?;
-        let identity = Identity { user: claims.user(), method: "service-account" };
+        let identity = Identity::new(claims.user(), "service-account");
         let known =
             Arc::new(Verified { claims, identity, in_secret, seen: CheckedRevisions::default() });
         let mut verified = self.verified.write();

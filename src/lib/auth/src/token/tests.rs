@@ -118,7 +118,10 @@ async fn a_token_authenticates_its_account() {
     let user = known.identity.user;
     assert_eq!(user.name, "system:serviceaccount:n:robot");
     assert_eq!(user.uid, "u-robot");
-    assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:n"]);
+    assert_eq!(
+        user.groups,
+        ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
+    );
     assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("JTI="));
     assert_eq!(known.identity.method, "service-account");
 }
@@ -351,7 +354,7 @@ async fn fault_51_dies_with_its_pod() {
     let reference = |uid: &str| json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": uid}});
     assert_eq!(fixture.request(reference("other")).expect_err("refused").code, 409);
     let token = fixture.token(reference("u-p"));
-    let extra = fixture.ask(&token, API).expect("valid").identity.user.extra;
+    let extra = &fixture.ask(&token, API).expect("valid").identity.user.extra;
     for (key, value) in
         [("pod-name", "p"), ("pod-uid", "u-p"), ("node-name", "node"), ("node-uid", "u-node")]
     {

@@ -261,7 +261,7 @@ fn find(registry: &Registry, unserved: &[Arc<Definition>], task: &FeatureTask) -
             continue;
         }
         let Ok(prefix) = Prefix::new(resource) else { continue };
-        if registry.store().is_empty(&prefix) {
+        if !registry.store().presence(&prefix).has_any(None) {
             continue;
         }
         let Some(version) = written_version(&definition) else { continue };

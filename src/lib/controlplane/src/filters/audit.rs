@@ -5,6 +5,7 @@ use crate::exchange::{Exchange, ExchangeView, Incoming, Request};
 use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::Access;
 use ferrokube_auth::audit::{
     AuditError, AuditEvent, AuditLevel, AuditLog, AuditObject, AuditPlan, AuditRequest, AuditStage,
@@ -24,6 +25,8 @@ use std::time::SystemTime;
 
 /// Max `X-Forwarded-For` addresses per event.
 const MAX_ADDRESSES: usize = 16;
+
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Resolves once the event is in the log.
 pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
@@ -153,14 +156,14 @@ fn record(
     if let Some(context) = view.context().filter(|_| plan.level >= AuditLevel::Request) {
         annotations.append(&mut context.take_audit_bodies());
     }
+    // Names of webhooks and policies must not replace the decision.
+    OF_DECISION.iter().for_each(|key| drop(annotations.remove(*key)));
     if audit.left_out > 0 {
         annotations.insert(LEFT_OUT.to_owned(), audit.left_out.to_string());
     }
     if let Some(ending) = &audit.ending {
         ending.keep(&annotations);
     }
-    let decision = annotations.remove(DECISION).unwrap_or_default();
-    let reason = annotations.remove(REASON).unwrap_or_default();
     let source_ips = addresses(view.incoming);
     let failure = audit.failure.as_ref();
     let details = failure.and_then(Failure::details_value);
@@ -194,7 +197,10 @@ fn record(
             .as_ref()
             .map(Payload::Document)
             .or_else(|| audit.response.as_deref().map(Payload::Json)),
-        decision: (&decision, &reason),
+        decision: view.authenticated.map_or(("", ""), |known| {
+            let (decision, reason) = &known.decision;
+            (*decision, reason.as_str())
+        }),
         ..event(auditor, view, stage, &source_ips, &annotations)
     };
     Box::pin(auditor.log.record(&event, plan))
@@ -245,10 +251,8 @@ fn object_ref(action: ResourceAction<'_>) -> AuditObject<'_> {
     }
 }
 
-/// Annotation with the authorizer's decision.
-pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
-/// Annotation with its reason.
-pub(crate) const REASON: &str = "authorization.k8s.io/reason";
+/// Annotations with the authorizer's decision and its reason.
+const OF_DECISION: [&str; 2] = ["authorization.k8s.io/decision", "authorization.k8s.io/reason"];
 
 /// The request's ids. The initial id is that of the written object; a deletecollection has none, as
 /// its objects differ. None while log tracking is off.
@@ -271,10 +275,10 @@ fn trace_ids(auditor: &Auditor, view: ExchangeView<'_>) -> Option<TraceIds> {
 /// Forwarded addresses in the order of the header, then the peer's.
 fn addresses(incoming: &Incoming) -> Vec<String> {
     let forwarded = incoming
-        .header("x-forwarded-for")
+        .header(&FORWARDED_FOR)
         .split(',')
         .map(str::trim)
-        .filter(|text| text.parse::<std::net::IpAddr>().is_ok());
+        .filter(|text| !text.is_empty() && text.parse::<IpAddr>().is_ok());
     let mut all: Vec<String> = forwarded.take(MAX_ADDRESSES).map(str::to_owned).collect();
     all.extend(incoming.peer().map(|peer| peer.address.ip().to_string()));
     all
@@ -320,14 +324,15 @@ pub(crate) struct StreamAudit {
     id: HeaderValue,
     uri: String,
     action: Action,
-    user: ferrokube_apimachinery::user::UserInfo,
+    user: Arc<UserInfo>,
     method: &'static str,
     source_ips: Vec<String>,
     received: SystemTime,
     trace: Option<TraceIds>,
-    impersonated: Option<ferrokube_apimachinery::user::UserInfo>,
+    impersonated: Option<Arc<UserInfo>>,
     constraint: &'static str,
     user_agent: String,
+    decision: (&'static str, String),
     late: LateAnnotations,
 }
 
@@ -348,7 +353,7 @@ impl StreamAudit {
                 .to_owned(),
             // Path and verb only: the query is part of the URI.
             action: request.action.without_options(),
-            user: request.authenticated.user.clone(),
+            user: Arc::clone(&request.authenticated.user),
             method: request.authenticated.method,
             source_ips: addresses(request),
             received: request.now,
@@ -357,6 +362,7 @@ impl StreamAudit {
             constraint: request.authenticated.impersonation_constraint,
             user_agent: truncate_utf8(request.header(http::header::USER_AGENT), MAX_USER_AGENT)
                 .to_owned(),
+            decision: request.authenticated.decision.clone(),
             late,
         })
     }
@@ -364,16 +370,15 @@ impl StreamAudit {
 
 impl Drop for StreamAudit {
     fn drop(&mut self) {
-        let mut annotations = self.late.0.get().cloned().unwrap_or_default();
-        let decision = annotations.remove(DECISION).unwrap_or_default();
-        let reason = annotations.remove(REASON).unwrap_or_default();
+        let (decision, reason) = &self.decision;
+        let annotations = self.late.0.get().cloned().unwrap_or_default();
         let event = AuditEvent {
             id: self.id.to_str().unwrap_or_default(),
             stage: AuditStage::ResponseComplete,
             uri: &self.uri,
             verb: self.action.verb(),
             user: &self.user,
-            impersonated: self.impersonated.as_ref(),
+            impersonated: self.impersonated.as_deref(),
             constraint: self.constraint,
             method: self.method,
             source_ips: &self.source_ips,
@@ -385,7 +390,7 @@ impl Drop for StreamAudit {
             received: self.received,
             at: SystemTime::now(),
             trace: self.trace,
-            decision: (&decision, &reason),
+            decision: (decision, reason),
             annotations: &annotations,
         };
         drop(self.log.record(&event, &self.plan));

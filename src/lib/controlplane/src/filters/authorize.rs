@@ -39,7 +39,7 @@ pub(crate) fn enter(
     let access = action.access(user);
     let reason = match authorizer.authorize(&access) {
         Decision::Allow(reason) => {
-            annotate(request, "allow", &reason);
+            request.authenticated.decision = ("allow", reason);
             if matches!(action.refusal(), Some(Refusal::Nowhere)) {
                 return Err(no_such_resource().into());
             }
@@ -48,13 +48,7 @@ pub(crate) fn enter(
         }
         Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
     };
-    annotate(request, "forbid", &reason);
-    Err(ferrokube_auth::forbidden(&access, &reason).into())
-}
-
-fn annotate(request: &Request<'_>, decision: &str, reason: &str) {
-    if let Some(context) = &request.authenticated.context {
-        context.annotate_audit(super::audit::DECISION, decision);
-        context.annotate_audit(super::audit::REASON, reason);
-    }
+    let failure = ferrokube_auth::forbidden(&access, &reason);
+    request.authenticated.decision = ("forbid", reason);
+    Err(failure.into())
 }

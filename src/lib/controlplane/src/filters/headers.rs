@@ -6,7 +6,9 @@ use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
-pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// A static, like the names of other headers that every request is searched for: looking a text up
+/// parses it each time.
+pub(crate) static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
     // kube-apiserver sends it with rejections of impersonation and authorization, and with texts;
@@ -16,7 +18,8 @@ pub(crate) fn leave(exchange: &mut Exchange, response: &mut Response) {
             && !matches!(exchange.incoming.action.refusal(), Some(Refusal::Hostile(_)))
             && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
-    headers.insert(AUDIT_ID, exchange.incoming.audit_id.clone());
+    let id = &mut exchange.incoming.audit_id;
+    headers.insert(&AUDIT_ID, std::mem::replace(id, HeaderValue::from_static("")));
     if !matches!(exchange.incoming.action.refusal(), Some(Refusal::Malformed)) {
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     }

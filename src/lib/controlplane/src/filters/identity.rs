@@ -4,17 +4,17 @@ use crate::exchange::{Authenticated, Incoming, Request};
 use crate::rejection::Rejection;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated, all};
+use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, all};
 use ferrokube_auth::impersonate::service_account;
 use ferrokube_auth::{
     Authenticator, Authorizer, CatchUp, Credentials, Impersonated, Impersonation,
     ImpersonationModes, RightsScope,
 };
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 use std::sync::Arc;
 
-const IMPERSONATE_USER: &str = "impersonate-user";
+static IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 /// Max headers handed to a front proxy authenticator.
 const MAX_VALUES: usize = 1000;
 
@@ -53,10 +53,8 @@ pub(crate) fn authenticate(
         match authenticator.authenticate(&credentials) {
             Ok(None) => {}
             Ok(Some(identity)) => {
-                let mut user = identity.user;
-                add_authenticated(&mut user);
                 incoming.head.headers.remove(AUTHORIZATION);
-                return Ok(Authenticated::new(user, identity.method));
+                return Ok(Authenticated::new(identity.user, identity.method));
             }
             Err(_) => refused = true,
         }
@@ -73,7 +71,7 @@ pub(crate) fn authenticate(
         groups: vec![UNAUTHENTICATED.to_owned()],
         ..UserInfo::default()
     };
-    Ok(Authenticated::new(user, ""))
+    Ok(Authenticated::new(Arc::new(user), ""))
 }
 
 fn unauthorized() -> Rejection {
@@ -108,11 +106,14 @@ pub(crate) fn impersonate(
         .collect();
     let texts =
         texts.ok_or_else(|| Failure::bad_request("an impersonation header is not UTF-8 text"))?;
+    if texts.is_empty() {
+        return Ok(());
+    }
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
     let access = request.action.access(&request.authenticated.user);
     let Impersonated { user, constraint } =
         asked.authorize(&*authorization.authorizer, &authorization.impersonation, &access)?;
-    request.authenticated.impersonated = Some(user);
+    request.authenticated.impersonated = Some(Arc::new(user));
     request.authenticated.impersonation_constraint = constraint;
     Ok(())
 }
@@ -126,7 +127,7 @@ pub(crate) fn rights<'a>(
     let user = &request.authenticated.user;
     let access = request.action.access(user);
     let own = access.namespace();
-    let asked = service_account(request.header(IMPERSONATE_USER));
+    let asked = service_account(request.header(&IMPERSONATE_USER));
     let others = asked.map(|(namespace, _)| namespace).filter(|namespace| *namespace != own);
     let scopes = std::iter::once(own).chain(others).map(RightsScope::Namespace);
     all(scopes.map(|scope| authorizer.catch_up(user, scope)))

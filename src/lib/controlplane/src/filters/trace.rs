@@ -11,7 +11,8 @@ use ferrokube_trace::{
     InitialTraceId, Span, SpanSide, SpanStart, TraceContext, extract, extract_initial, interop,
     sample,
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+use std::sync::Arc;
 
 /// Callers that may do this on [`PATH`] may set the ids of their requests.
 const VERB: &str = "propagate";
@@ -21,6 +22,7 @@ const PATH: &str = "/trace-context";
 const LINK: &str = "trace.kubernetes.io/link";
 /// Audit annotation: the initial trace id of a caller that may not propagate.
 const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
+static BAGGAGE: HeaderName = HeaderName::from_static(interop::BAGGAGE);
 /// Max bytes of a User-Agent kept for the context.
 const MAX_AGENT_BYTES: usize = 1024;
 
@@ -66,7 +68,7 @@ pub(crate) fn initial(
     }
     let agent = request.header(http::header::USER_AGENT);
     let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
-    let user = request.user().clone();
+    let user = Arc::clone(request.user());
     let context = RequestContext::new(user, request.trace, agent, request.now);
     if gates.enabled(&LOG_TRACKING) {
         annotate_refused(&context, initial);
@@ -79,7 +81,7 @@ pub(crate) fn initial(
 /// The initial id of clients that send W3C baggage instead of our header (gate
 /// `LogTrackingInterop`).
 fn from_baggage(gates: &Gates, metrics: &Metrics, headers: &HeaderMap) -> Option<InitialTraceId> {
-    let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
+    let mut values = headers.get_all(&BAGGAGE).iter().peekable();
     values.peek()?;
     if !gates.enabled(&LOG_TRACKING_INTEROP) {
         return None;

@@ -94,6 +94,7 @@ pub(super) async fn respond(
         leave_worker().await;
     }
     let style = Style::of(accepted);
+    let records_response = request.audit.wants(AuditLevel::RequestResponse);
     if let View::Table(version) = accepted.view {
         let include = include(request, accepted)?;
         let revision = match object {
@@ -113,7 +114,7 @@ pub(super) async fn respond(
             request.now,
         )
         .frames(&meta, true, object);
-        if request.audit.wants(AuditLevel::RequestResponse) {
+        if records_response {
             request.audit.response = Some(frames.concat().into());
         }
         if style != Style::Plain {
@@ -125,7 +126,7 @@ pub(super) async fn respond(
     }
     if style != Style::Plain && accepted.form != Form::Protobuf {
         let json = Encoder::json(&target.served, object, accepted.view);
-        if style == Style::Indented || request.audit.wants(AuditLevel::RequestResponse) {
+        if records_response {
             request.audit.response = Some(json.clone());
         }
         return Ok(rendered(request, json, code, accepted));
@@ -135,16 +136,19 @@ pub(super) async fn respond(
         && entry.bytes.len() >= UNCOPIED_BYTES
         && target.served.is_direct(entry)
     {
-        request.audit.response = Some(entry.bytes.clone());
+        if records_response {
+            request.audit.response = Some(entry.bytes.clone());
+        }
         let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
         return Ok(status::with_type(code, accepted.form.media_type(), body));
     }
     let Encoded { bytes, form } = api.encoder.object(&target.served, object, accepted)?;
-    if form == Form::Json {
-        request.audit.response = Some(bytes.clone());
-    } else if request.audit.wants(AuditLevel::RequestResponse) {
+    if records_response {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
-        request.audit.response = Some(api.encoder.object(&target.served, object, as_json)?.bytes);
+        request.audit.response = Some(match form {
+            Form::Json => bytes.clone(),
+            _ => api.encoder.object(&target.served, object, as_json)?.bytes,
+        });
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }

@@ -80,7 +80,7 @@ pub(crate) async fn watch(
     let kept = WatchRequest {
         uri: &request.head.uri,
         version: request.head.version,
-        users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
+        users: [Some(&*request.authenticated.user), request.authenticated.impersonated.as_deref()],
     };
     let caller = request.class().caller;
     let held = service.watchers.begin(caller, &request.authenticated.user, &kept)?;
@@ -155,7 +155,10 @@ impl WatchStream {
                     .offload()
                     .run(
                         self.caller,
-                        Box::pin(flow::with_budgets(&self.service.flow, self.in_version(items))),
+                        Box::pin(flow::with_budgets(
+                            Arc::clone(&self.service.flow),
+                            self.in_version(items),
+                        )),
                     )
                     .await;
             }

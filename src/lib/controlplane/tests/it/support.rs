@@ -35,7 +35,7 @@ pub(crate) struct Open {
 impl Open {
     fn saw(&self, attributes: &Attributes<'_>) {
         // The server's own loops write whenever they like.
-        if attributes.context.user == Local::user() {
+        if *attributes.context.user == Local::user() {
             return;
         }
         let target = attributes.target;
@@ -63,7 +63,7 @@ impl Admission for Open {
         self.contexts
             .lock()
             .unwrap()
-            .push((attributes.context.user.clone(), attributes.context.trace));
+            .push((UserInfo::clone(&attributes.context.user), attributes.context.trace));
         assert_ne!(object.name(), "panic", "a write that panics");
         Ok(())
     }
@@ -102,10 +102,8 @@ impl Authenticator for TokenNames {
             return Err(Unauthenticated);
         }
         let groups = if name == "admin" { vec!["system:masters".to_owned()] } else { Vec::new() };
-        Ok(Some(Identity {
-            user: UserInfo { name: name.to_owned(), groups, ..UserInfo::default() },
-            method: "test",
-        }))
+        let user = UserInfo { name: name.to_owned(), groups, ..UserInfo::default() };
+        Ok(Some(Identity::new(user, "test")))
     }
 }
 

@@ -8,7 +8,7 @@ use super::config::{
     Discipline, Distinguisher, EXEMPT, FlowConfig, FlowRule, LevelConfig, SchemaConfig,
 };
 use super::level::{Inflight, Level, SeatGrant, SeatRequest, Started};
-use super::matching::FlowAction;
+use super::matching::{FlowAction, MatchedAction};
 use super::retry_after::max_wait;
 use super::stats::{FlowFigures, FlowStats, LevelFigures};
 use crate::{Limits, MASTERS, caller, is_probe};
@@ -308,8 +308,8 @@ impl SchemaSet {
     fn find(&self, request: &FlowRequest<'_>) -> &Arc<CompiledSchema> {
         match self {
             Self::Schemas(schemas) => {
-                let (user, action) = (request.user, &**request.action);
-                let matches = |rule: &FlowRule| rule.matches(user, action);
+                let action = MatchedAction::of(&**request.action);
+                let matches = |rule: &FlowRule| rule.matches(request.user, &action);
                 let found = schemas.iter().find(|schema| schema.rules.iter().any(matches));
                 // A user without the groups of all users.
                 found.or(schemas.last()).expect("there are mandatory schemas")

@@ -31,21 +31,35 @@ pub struct FlowResource<'a> {
     pub name: &'a str,
 }
 
+/// The action of a request, read once for all rules.
+#[derive(Clone, Copy)]
+pub(super) struct MatchedAction<'a> {
+    verb: &'a str,
+    path: &'a str,
+    resource: Option<FlowResource<'a>>,
+}
+
+impl<'a> MatchedAction<'a> {
+    pub(super) fn of(action: &'a dyn FlowAction) -> Self {
+        Self { verb: action.verb(), path: action.path(), resource: action.resource() }
+    }
+}
+
 impl FlowRule {
-    pub(super) fn matches(&self, user: &UserInfo, action: &dyn FlowAction) -> bool {
+    pub(super) fn matches(&self, user: &UserInfo, action: &MatchedAction<'_>) -> bool {
         // The cheaper and more selective side first: most rules have no paths, or few subjects.
-        let has_rules = match action.resource() {
+        let has_rules = match action.resource {
             Some(_) => !self.resources.is_empty(),
             None => !self.paths.is_empty(),
         };
         has_rules
             && self.subjects.iter().any(|subject| subject.matches(user))
-            && match action.resource() {
+            && match action.resource {
                 Some(resource) => {
-                    let matches = |rule: &ResourceRule| rule.matches(action.verb(), resource);
+                    let matches = |rule: &ResourceRule| rule.matches(action.verb, resource);
                     self.resources.iter().any(matches)
                 }
-                None => self.paths.iter().any(|rule| rule.matches(action.verb(), action.path())),
+                None => self.paths.iter().any(|rule| rule.matches(action.verb, action.path)),
             }
     }
 }
@@ -163,7 +177,8 @@ pub(super) mod tests {
     }
 
     fn matching(config: &FlowConfig, user: &UserInfo, action: &TestAction) -> Option<String> {
-        let matches = |rule: &FlowRule| rule.matches(user, action);
+        let action = MatchedAction::of(action);
+        let matches = |rule: &FlowRule| rule.matches(user, &action);
         let found = config.schemas.iter().find(|schema| schema.rules.iter().any(matches));
         found.map(|schema| schema.name.clone())
     }

@@ -117,7 +117,7 @@ impl WriteOp<'_> {
         if changed == before {
             return Ok(());
         }
-        let changed = self.registry.decode_mutated(&self.body_decoder, self.context, changed)?;
+        let changed = self.registry.decode_mutated(self.body_decoder(), self.context, changed)?;
         meta::check_name(self.target, &changed)?;
         self.inject(computed, &changed, &mut draft.object)
     }

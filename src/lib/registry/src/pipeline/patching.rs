@@ -33,9 +33,9 @@ impl WriteOp<'_> {
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
         let strictness = Strictness { source: body.ordered(), ..self.strictness(&body) };
-        let decoded = self.body_decoder.decode(document, &strictness);
+        let decoded = self.body_decoder().decode(document, &strictness);
         let mut object = decoded.map_err(|error| {
-            self.body_decoder.bad_request(error, &body, self.registry.catalog())
+            self.body_decoder().bad_request(error, &body, self.registry.catalog())
         })?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
@@ -93,15 +93,15 @@ impl WriteOp<'_> {
             Ok(object) => object,
             Err(value) => return Err(no_object(&value)),
         };
-        if !self.body_decoder.dialect.is_typed() && self.target.subresource == "status" {
+        if !self.body_decoder().dialect.is_typed() && self.target.subresource == "status" {
             self.keep_type(&mut object);
         }
         self.check_version_of_result(live, &object)?;
         let unversioned = object.api_version().is_empty().then(|| object.clone());
         let decoded = match patch {
             Patch::Json(..) | Patch::Merge(_)
-                if self.body_decoder.dialect.is_typed()
-                    && is_versionless(&object, &self.body_decoder.gvk) =>
+                if self.body_decoder().dialect.is_typed()
+                    && is_versionless(&object, &self.body_decoder().gvk) =>
             {
                 let unknown: Vec<String> = object
                     .fields()
@@ -113,17 +113,18 @@ impl WriteOp<'_> {
                     .enforce(&unknown, None)
                     .and_then(|()| Err(ObjectError::Refused(meta::nameless(self.target))))
             }
-            Patch::Strategic(_) => self.body_decoder.decode_merged(object, &strictness),
-            _ if self.body_decoder.dialect.is_typed() && object.api_version().is_empty() => {
-                self.body_decoder.decode(object, &strictness).map_err(ObjectError::without_version)
-            }
-            _ => self.body_decoder.decode(object, &strictness),
+            Patch::Strategic(_) => self.body_decoder().decode_merged(object, &strictness),
+            _ if self.body_decoder().dialect.is_typed() && object.api_version().is_empty() => self
+                .body_decoder()
+                .decode(object, &strictness)
+                .map_err(ObjectError::without_version),
+            _ => self.body_decoder().decode(object, &strictness),
         };
         decoded.map_err(|error| match error {
             ObjectError::Refused(failure) => failure,
             ObjectError::NoVersion => {
                 // kube-apiserver checks the names first.
-                let why = error.sentence(&self.body_decoder, self.registry.catalog(), "");
+                let why = error.sentence(self.body_decoder(), self.registry.catalog(), "");
                 let misnamed = unversioned.and_then(|object| self.check_names(object).err());
                 misnamed.unwrap_or_else(|| Failure::internal(why))
             }
@@ -160,7 +161,7 @@ impl WriteOp<'_> {
                 {
                     keep_ids(None, &mut object);
                 }
-                strategic_merge(&self.body_decoder.schema, &mut object, &body.document)
+                strategic_merge(&self.body_decoder().schema, &mut object, &body.document)
                     .map_err(refused)?;
                 (object.into_value(), self.strictness(body))
             }
@@ -172,8 +173,8 @@ impl WriteOp<'_> {
     /// A patch of a custom object's status may set kind and apiVersion, without effect.
     fn keep_type(&self, object: &mut Document) {
         let own = [
-            ("kind", self.body_decoder.gvk.kind.clone()),
-            ("apiVersion", self.body_decoder.gvk.api_version()),
+            ("kind", self.body_decoder().gvk.kind.clone()),
+            ("apiVersion", self.body_decoder().gvk.api_version()),
         ];
         for (field, own) in own {
             if object
@@ -188,7 +189,7 @@ impl WriteOp<'_> {
 
     /// A patch must not change the version of a custom object.
     fn check_version_of_result(&self, live: &Document, object: &Document) -> Result<(), Failure> {
-        let decoder = &self.body_decoder;
+        let decoder = self.body_decoder();
         let (given, is_read) = (
             object.api_version(),
             !object.kind().is_empty() && object.api_version().matches('/').count() < 2,
@@ -225,13 +226,13 @@ impl WriteOp<'_> {
             _ => {
                 let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
                 let mut object = Document::from_value(value).unwrap_or_default();
-                if !self.body_decoder.dialect.is_typed() {
+                if !self.body_decoder().dialect.is_typed() {
                     object.remove(&["metadata", "managedFields"]);
                 }
                 String::from_utf8_lossy(&json::to_vec(&object.into_value())).into_owned()
             }
         };
-        let why = error.sentence(&self.body_decoder, self.registry.catalog(), &shown);
+        let why = error.sentence(self.body_decoder(), self.registry.catalog(), &shown);
         patch_refused(&shown, &why)
     }
 
@@ -249,7 +250,7 @@ impl WriteOp<'_> {
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
         let (kind, given) = (body.document.kind(), body.document.api_version());
-        if given != self.body_decoder.gvk.api_version() || kind != self.body_decoder.gvk.kind {
+        if given != self.body_decoder().gvk.api_version() || kind != self.body_decoder().gvk.kind {
             return Err(Failure::bad_request(format!(
                 "invalid object type: {}",
                 shown_gvk(given, kind)
@@ -263,7 +264,7 @@ impl WriteOp<'_> {
         };
         let manager = self.manager(apply::ManagerOperation::Apply);
         let merged = apply::apply(
-            &self.body_decoder.schema,
+            &self.body_decoder().schema,
             self.reset,
             live,
             applied.as_ref().unwrap_or(&body.document),
@@ -281,18 +282,18 @@ impl WriteOp<'_> {
             ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
         })?;
         let mut object = object;
-        if !self.body_decoder.dialect.is_typed() {
+        if !self.body_decoder().dialect.is_typed() {
             // Owned by the server: apply ignores the given value.
             match live.and_then(|live| live.get(&["metadata", "creationTimestamp"])) {
                 Some(stored) => object.set(&["metadata", "creationTimestamp"], stored.clone()),
                 None => _ = object.remove(&["metadata", "creationTimestamp"]),
             }
         }
-        let object = self.body_decoder.decode_applied(object).map_err(|error| match error {
+        let object = self.body_decoder().decode_applied(object).map_err(|error| match error {
             ObjectError::Refused(failure) => failure,
             error => inconvertible(
                 body,
-                &error.sentence(&self.body_decoder, self.registry.catalog(), ""),
+                &error.sentence(self.body_decoder(), self.registry.catalog(), ""),
             ),
         })?;
         // Errors of the apply take precedence over strict field validation.
@@ -300,7 +301,7 @@ impl WriteOp<'_> {
             ObjectError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!(
                 "error strict decoding YAML: error converting YAML to JSON: {why}"
             )),
-            error => self.body_decoder.bad_request(error, body, self.registry.catalog()),
+            error => self.body_decoder().bad_request(error, body, self.registry.catalog()),
         })?;
         Ok(object)
     }

@@ -45,8 +45,8 @@ pub(super) struct WriteOp<'a> {
     pub(super) verb: WriteVerb,
     /// Decoder of the stored object, in the version of the target.
     pub(super) decoder: ObjectDecoder,
-    /// Decoder of bodies. Differs for a projection.
-    pub(super) body_decoder: ObjectDecoder,
+    /// Decoder of bodies, if it is another one: that of a projection.
+    projected_decoder: Option<ObjectDecoder>,
     /// Fields that this endpoint neither changes nor owns.
     pub(super) reset: &'a ResetFields,
     /// Set if the subresource shows part of the object as another kind.
@@ -106,10 +106,8 @@ impl<'a> WriteOp<'a> {
         })?;
         let decoder = ObjectDecoder::of(served);
         let projection = registry.projection(target);
-        let body_decoder = projection.as_ref().map_or_else(
-            || decoder.clone(),
-            |computed| ObjectDecoder::for_computed(target, &**computed),
-        );
+        let projected_decoder =
+            projection.as_ref().map(|computed| ObjectDecoder::for_computed(target, &**computed));
         Ok(Self {
             registry,
             context,
@@ -117,7 +115,7 @@ impl<'a> WriteOp<'a> {
             options,
             verb,
             decoder,
-            body_decoder,
+            projected_decoder,
             reset,
             projection,
         })
@@ -125,6 +123,11 @@ impl<'a> WriteOp<'a> {
 
     pub(super) fn definition(&self) -> &'a Definition {
         &self.target.served.definition
+    }
+
+    /// Decoder of bodies.
+    pub(super) fn body_decoder(&self) -> &ObjectDecoder {
+        self.projected_decoder.as_ref().unwrap_or(&self.decoder)
     }
 
     /// Attributes of the write for admission.
@@ -186,11 +189,12 @@ impl<'a> WriteOp<'a> {
                 given.to_owned()
             },
             operation,
-            api_version: self.body_decoder.gvk.api_version(),
+            api_version: self.body_decoder().gvk.api_version(),
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
             ids_are_servers: self.registry.admission().owns_ids(),
-            other_versions: (!self.body_decoder.dialect.is_typed()).then(|| self.other_versions()),
+            other_versions: (!self.body_decoder().dialect.is_typed())
+                .then(|| self.other_versions()),
         }
     }
 
@@ -205,7 +209,7 @@ impl<'a> WriteOp<'a> {
     /// Updates managedFields. An apply has done so.
     pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
         apply::track_update(
-            &self.body_decoder.schema,
+            &self.body_decoder().schema,
             self.reset,
             old,
             object,
@@ -469,17 +473,16 @@ impl<'a> WriteOp<'a> {
                 },
             });
         }
-        let (served, stored) = match &draft.stored {
-            Some(stored) => (self.target.served.stored(), &stored.object),
-            None => (self.target.served.clone(), &draft.object),
-        };
+        let of_storage = draft.stored.as_ref().map(|_| self.target.served.stored());
+        let served = of_storage.as_ref().unwrap_or(&self.target.served);
+        let stored = draft.stored.as_ref().map_or(&draft.object, |stored| &stored.object);
         if let (Some(old), Some(head)) = (&draft.old, head)
             && self.is_same(old, &draft.object)
             && (draft.applied || self.is_same_stored(head, &draft.object))
             && (self.options.dry_run
                 || codec::is_fresh(
                     self.registry.catalog(),
-                    &served,
+                    served,
                     head,
                     draft.stored.as_ref().map_or(old, |stored| &stored.object),
                 ))
@@ -490,7 +493,7 @@ impl<'a> WriteOp<'a> {
             }));
         }
         let put =
-            codec::put(self.registry.catalog(), &served, key.clone(), stored, draft.ids.as_ref())?;
+            codec::put(self.registry.catalog(), served, key.clone(), stored, draft.ids.as_ref())?;
         if self.options.dry_run {
             return Ok(Proposal::Done(Written {
                 object: Object::Computed(draft.object.clone()),

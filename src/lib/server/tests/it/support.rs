@@ -24,7 +24,7 @@ impl Authenticator for TokenGroups {
             groups: vec![name.to_owned()],
             ..UserInfo::default()
         };
-        Ok(Some(Identity { user, method: "test" }))
+        Ok(Some(Identity::new(user, "test")))
     }
 }
 

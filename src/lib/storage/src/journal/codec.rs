@@ -1,6 +1,6 @@
 //! Encodes changes as journal ops, and decodes them.
 
-use crate::entry::{DraftEntry, Entry, Sidecar};
+use crate::entry::{DraftEntry, Entry, FieldValues, Sidecar};
 use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, u32_at};
 use crate::journal::transform::Transformer;
 use crate::key::{Key, Revision};
@@ -112,7 +112,7 @@ fn write_fields(fields: &[Box<str>]) -> Vec<u8> {
     bytes
 }
 
-fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
+fn read_fields(mut bytes: &[u8]) -> Option<FieldValues> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
         let len = u32_at(bytes.get(..4)?, 0) as usize;
@@ -120,7 +120,7 @@ fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
         fields.push(std::str::from_utf8(field).ok()?.into());
         bytes = rest;
     }
-    Some(fields.into())
+    Some(fields.into_iter().collect())
 }
 
 /// The key of an op.

@@ -26,7 +26,9 @@ pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
 pub(crate) use step_gate::StepGate;
 pub use suite::{CaseConfig, remote_suite, suite};
 
-use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};
+use crate::{
+    CommitError, Committed, FieldValues, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write,
+};
 use std::time::Duration;
 
 /// Far beyond what anything takes on the slowest machine; only failing tests wait that long.
@@ -43,9 +45,9 @@ pub fn put(key: &Key, text: &str) -> Put {
     let value = format!("{{\"v\":\"{text}\",\"z\":1}}");
     let at = u32::try_from(text.len() + 7).unwrap();
     let fields = if text.len().is_multiple_of(2) {
-        Box::default()
+        FieldValues::default()
     } else {
-        Box::from([Box::from(text), Box::from("")])
+        [text, ""].map(Box::from).into_iter().collect()
     };
     let sidecar = Sidecar {
         marks: [1, 2, at],

@@ -18,7 +18,8 @@ const EPOCH: u32 = 7;
 /// A pod, whose first selectable field is its node.
 fn pod(namespace: &str, name: &str, node: &str, epoch: u32) -> Put {
     let put = put(&key("pods", namespace, name), node);
-    let sidecar = Sidecar { fields: [node.into()].into(), schema_epoch: epoch, ..put.sidecar };
+    let fields = [node.into()].into_iter().collect();
+    let sidecar = Sidecar { fields, schema_epoch: epoch, ..put.sidecar };
     Put { sidecar, ..put }
 }
 

@@ -14,6 +14,8 @@ fn rests<'a>(entries: impl Iterator<Item = &'a std::sync::Arc<crate::Entry>>) ->
 pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
+    let presence = store.presence(&prefix);
+    assert!(!presence.has_any(None));
     let mut all = BTreeSet::new();
     for namespace in ["a", "a-b", "a.b", "a0", "ab", "b", "z"] {
         for name in ["x", "x-1", "x.y", "y", "0"] {
@@ -37,6 +39,7 @@ pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
             "namespace {namespace:?}"
         );
         assert_eq!(snapshot.count(Some(namespace), None), expected.len());
+        assert_eq!(presence.has_any(Some(namespace)), !expected.is_empty());
         for after in all.iter().map(String::as_str).chain(["", "a/", "a/x ", "zz", "a/zz"]) {
             let rest: Vec<String> =
                 expected.iter().filter(|rest| rest.as_str() > after).cloned().collect();
@@ -52,6 +55,10 @@ pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
     }
     assert_eq!(snapshot.get("a/x").unwrap().key.rest(), "a/x");
     assert!(snapshot.get("a/none").is_none());
+    for name in ["x", "x-1", "x.y", "y", "0"] {
+        commit(store, delete(&key("configmaps", "z", name))).await.unwrap();
+    }
+    assert!(!presence.has_any(Some("z")) && presence.has_any(None));
 }
 
 pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
