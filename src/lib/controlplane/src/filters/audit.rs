@@ -15,7 +15,7 @@ use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::RequestContext;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -24,7 +24,7 @@ pub(crate) fn enter(incoming: &mut Incoming) -> Result<(), Rejection> {
 
 /// The client's audit id if it is valid, else a new one.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(AUDIT_ID).filter(|value| {
+    let given = headers.get(&AUDIT_ID).filter(|value| {
         let bytes = value.as_bytes();
         !bytes.is_empty() && bytes.len() <= MAX_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic)
     });
