@@ -36,8 +36,11 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// The quota keys that count the objects of a resource (group and plural), as in admission.
 pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
-/// Namespace and name.
-type QuotaKey = (String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct QuotaKey {
+    namespace: String,
+    name: String,
+}
 
 /// Requeues quotas on deletions seen by the monitor.
 pub(crate) struct QuotaTracker {
@@ -52,9 +55,9 @@ impl Default for QuotaTracker {
     }
 }
 
-fn namespace_hash((namespace, _): &QuotaKey) -> u32 {
+fn namespace_hash(quota: &QuotaKey) -> u32 {
     let mut hasher = DefaultHasher::new();
-    namespace.hash(&mut hasher);
+    quota.namespace.hash(&mut hasher);
     hasher.finish() as u32
 }
 
@@ -63,11 +66,13 @@ fn namespace_hash((namespace, _): &QuotaKey) -> u32 {
 struct KnownQuotas(HashMap<String, BTreeMap<String, Duration>>);
 
 impl KnownQuotas {
-    fn insert(&mut self, (namespace, name): &QuotaKey) {
-        self.0.entry(namespace.clone()).or_default().entry(name.clone()).or_default();
+    fn insert(&mut self, quota: &QuotaKey) {
+        let quotas = self.0.entry(quota.namespace.clone()).or_default();
+        quotas.entry(quota.name.clone()).or_default();
     }
 
-    fn remove(&mut self, (namespace, name): &QuotaKey) {
+    fn remove(&mut self, quota: &QuotaKey) {
+        let QuotaKey { namespace, name } = quota;
         let Some(quotas) = self.0.get_mut(namespace) else { return };
         quotas.remove(name);
         if quotas.is_empty() {
@@ -75,16 +80,17 @@ impl KnownQuotas {
         }
     }
 
-    fn took(&mut self, (namespace, name): &QuotaKey, took: Duration) {
-        let quota = self.0.get_mut(namespace).and_then(|quotas| quotas.get_mut(name));
-        if let Some(last) = quota {
+    fn took(&mut self, quota: &QuotaKey, took: Duration) {
+        let QuotaKey { namespace, name } = quota;
+        let last = self.0.get_mut(namespace).and_then(|quotas| quotas.get_mut(name));
+        if let Some(last) = last {
             *last = took;
         }
     }
 
     fn keys(&self, namespace: &str) -> impl Iterator<Item = QuotaKey> {
         let names = self.0.get(namespace).into_iter().flat_map(BTreeMap::keys);
-        names.map(move |name| (namespace.to_owned(), name.clone()))
+        names.map(move |name| QuotaKey { namespace: namespace.to_owned(), name: name.clone() })
     }
 
     /// Until the next recount of a namespace.
@@ -134,7 +140,8 @@ pub(crate) async fn run(
         Api::<PartialObjectMeta<ResourceQuota>>::all(client.clone()),
         watcher::Config::default(),
         |quota, gone| {
-            let key = (quota.namespace().unwrap_or_default(), quota.name_any());
+            let namespace = quota.namespace().unwrap_or_default();
+            let key = QuotaKey { namespace, name: quota.name_any() };
             let mut known = quotas.known.lock();
             if gone {
                 known.remove(&key);
@@ -162,7 +169,8 @@ async fn reconcile(
     counted_as: CountedAs,
     quota: QuotaKey,
 ) -> Result<Next, kube::Error> {
-    let (begun, (namespace, name)) = (Instant::now(), quota);
+    let begun = Instant::now();
+    let QuotaKey { namespace, name } = quota;
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
@@ -262,7 +270,7 @@ mod tests {
     use kube::discovery::ApiResource;
 
     fn key(namespace: &str, name: &str) -> QuotaKey {
-        (namespace.to_owned(), name.to_owned())
+        QuotaKey { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// A deletion costs its tenant one request, and the server a list for each key of each quota.
@@ -282,7 +290,7 @@ mod tests {
         let work = quotas.queue.run("test", 1, move |key, _| {
             let sender = sender.clone();
             async move {
-                let _ = sender.send((key.1, began.elapsed().as_millis() / 100));
+                let _ = sender.send((key.name, began.elapsed().as_millis() / 100));
                 Ok::<_, std::io::Error>(Next::Done)
             }
         });

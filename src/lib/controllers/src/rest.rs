@@ -126,8 +126,8 @@ fn request(
     request.body(body).map_err(kube::Error::HttpError)
 }
 
-/// What the controllers read of an object's metadata. The rest, which users make as long as whole
-/// objects, is skipped.
+/// The fields of an object's metadata that controllers read. The rest, which users make as long as
+/// whole objects, is skipped.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectFacts {

@@ -196,8 +196,8 @@ async fn fill(
     }
 }
 
-/// Signs on a thread that may block: the keys are in files, an RSA signature takes milliseconds, and
-/// in an all-in-one the workers are the API server's.
+/// Signs on a thread that may block: the keys are in files, an RSA signature takes milliseconds,
+/// and in an all-in-one the workers are the API server's.
 async fn signed(sign: &Sign, subject: &TokenSubject<'_>) -> Option<String> {
     let TokenSubject { namespace, account, account_uid, secret } = *subject;
     let owned = [namespace, account, account_uid, secret].map(str::to_owned);

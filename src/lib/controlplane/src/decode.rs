@@ -485,7 +485,7 @@ fn decodes_long(form: Form, bytes: &Bytes) -> bool {
 const INLINE_BOUND: usize = 256 * 1024;
 
 /// Microseconds of decoding a body and encoding its object, at least: of longer JSON, only the
-/// beginning is looked at.
+/// beginning is read.
 fn decode_micros(form: Form, bytes: &[u8]) -> u64 {
     match form {
         Form::Json => json_micros(&bytes[..bytes.len().min(INLINE_BOUND)]),

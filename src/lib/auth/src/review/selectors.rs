@@ -10,8 +10,8 @@ use ferrokube_apimachinery::{name, work};
 /// In the order in which kube-apiserver reports their errors.
 const FIELDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// Validates a review's selectors: at least the first [`MAX_ERRORS`] errors, as every user may write
-/// a hundred thousand. Unknown operators pass: an older server must answer newer clients.
+/// Validates a review's selectors: at least the first [`MAX_ERRORS`] errors, as every user may
+/// write a hundred thousand. Unknown operators pass: an older server must answer newer clients.
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in FIELDS {

@@ -102,8 +102,8 @@ struct GraphState {
     /// Dependents by owner.
     owned: HashMap<UidHash, HashSet<UidHash>>,
     dying: HashMap<UidHash, DyingOwner>,
-    /// Of owners in deletion whose dependents take long to look through: until they are looked
-    /// through again, whatever happens to one of them.
+    /// Owners in deletion whose dependents take long to read, with the pause until these are read
+    /// again, whatever happens to one of them.
     pauses: HashMap<UidHash, Duration>,
     /// Watched resources, referenced by index. Slots of forgotten resources are reused.
     resources: Vec<Option<ResourceSlot>>,

@@ -235,7 +235,7 @@ impl SlotState {
         is_spare
     }
 
-    /// A computation ends that gave its slot away and got none back. It is charged all the same.
+    /// A computation ends that gave its slot away and got none back. It is charged nevertheless.
     fn end_away(&mut self, number: u64, took: Took) {
         self.away -= 1;
         self.change(number, |caller| {
