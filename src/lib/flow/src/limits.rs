@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+/// Default seats for each core, and at most. A request holds its seat while it computes or commits,
+/// not while it waits for a webhook or its client: with more of them, requests would wait for the
+/// cores, where nothing is fair, instead of in the queues.
+const READS_PER_CORE: usize = 30;
+const MAX_READS: usize = 400;
+const WRITES_PER_CORE: usize = 15;
+const MAX_WRITES: usize = 200;
+
 /// Limits of the request filters. Of every shared budget one caller has at most half, less while
 /// other callers need it.
 #[derive(Clone, Debug)]
@@ -33,10 +41,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             body_bytes: 3 << 20,
-            readonly_inflight: 400,
-            mutating_inflight: 200,
+            readonly_inflight: (cores * READS_PER_CORE).min(MAX_READS),
+            mutating_inflight: (cores * WRITES_PER_CORE).min(MAX_WRITES),
             priority_and_fairness: true,
             slow_bodies: 1_000,
             bodies_bytes: 16 << 20,

@@ -22,8 +22,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Max waiting requests, as a multiple of the seats.
-const WAITING_FACTOR: usize = 4;
+/// Max waiting requests.
+const MAX_WAITING: usize = 2_400;
 const MAX_LIST_SEATS: usize = 100;
 /// A list takes at most this part of its level.
 const MAX_LIST_PART: f64 = 0.15;
@@ -116,8 +116,7 @@ impl Levels {
     /// Without schemas.
     pub fn new(limits: &Limits) -> Self {
         let (reads, writes) = (limits.readonly_inflight, limits.mutating_inflight);
-        let max_waiting = WAITING_FACTOR * (reads + writes);
-        let inflight = Arc::new(Inflight { max_waiting, ..Inflight::default() });
+        let inflight = Arc::new(Inflight { max_waiting: MAX_WAITING, ..Inflight::default() });
         let hash = RandomState::new();
         let compiled = |name: &str, discipline: Discipline, limit: usize| {
             let level = Level::new(Arc::clone(&inflight), discipline, limit);
