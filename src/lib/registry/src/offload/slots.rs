@@ -43,7 +43,15 @@ const REMEMBERED: usize = 64;
 /// idle callers are dropped, and start level with the rest.
 pub(super) struct Slots(Mutex<SlotState>);
 
+/// A slot is returned as what it was taken as: the kind travels with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotKind {
+    Ordinary,
+    Spare,
+}
+
 struct SlotState {
+    /// Ordinary slots that nobody has.
     free: usize,
     spare: usize,
     /// Microseconds granted to the caller that got the last slot.
@@ -59,7 +67,7 @@ struct SlotState {
     queue: BTreeSet<(u64, u64, u64)>,
     /// Computations that gave way, with their callers. They precede all that have not started,
     /// since started ones hold memory.
-    resuming: VecDeque<(u64, oneshot::Sender<()>)>,
+    resuming: VecDeque<(u64, oneshot::Sender<SlotKind>)>,
     /// Number of computations that gave way and have no slot: they wait, or continue without one.
     away: usize,
     /// Callers of long computations.
@@ -94,8 +102,6 @@ struct CallerSlots {
     running: usize,
     /// Computations that gave way and have no slot.
     resuming: usize,
-    /// Whether one of the running computations has a spare slot.
-    has_spare: bool,
     waiting: VecDeque<WaitingComputation>,
 }
 
@@ -103,7 +109,7 @@ struct WaitingComputation {
     ticket: u64,
     /// How long it will take, as far as is known, in microseconds.
     expected: u64,
-    granted: oneshot::Sender<()>,
+    granted: oneshot::Sender<SlotKind>,
 }
 
 /// A place in the queue. Dropping it leaves the queue, or releases a slot granted meanwhile.
@@ -111,7 +117,7 @@ pub(super) struct SlotRequest {
     slots: Arc<Slots>,
     caller: u64,
     ticket: u64,
-    granted: oneshot::Receiver<()>,
+    granted: oneshot::Receiver<SlotKind>,
     is_taken: bool,
 }
 
@@ -119,12 +125,13 @@ pub(super) struct SlotRequest {
 pub(super) struct Slot {
     slots: Arc<Slots>,
     caller: u64,
+    kind: SlotKind,
     /// Processor time of the thread when it took the slot, or continued without one.
     since_micros: u64,
     /// Time spent in slots that the computation has given up.
     earlier_micros: u64,
     /// Another caller has it: the computation continues without, until it is granted one again.
-    awaited: Option<oneshot::Receiver<()>>,
+    awaited: Option<oneshot::Receiver<SlotKind>>,
 }
 
 impl Slots {
@@ -171,9 +178,9 @@ impl Slots {
         self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
     }
 
-    fn release(&self, caller: u64, took: Took) {
+    fn release(&self, caller: u64, kind: SlotKind, took: Took) {
         let mut state = self.lock();
-        state.end(caller, took, false);
+        state.end(caller, kind, took);
         state.grant();
     }
 }
@@ -181,6 +188,18 @@ impl Slots {
 impl CallerSlots {
     fn is_busy(&self) -> bool {
         self.running > 0 || self.resuming > 0 || !self.waiting.is_empty()
+    }
+
+    /// One of its computations takes a slot.
+    fn begin(&mut self) {
+        self.running += 1;
+        self.granted_micros += ASSUMED_MICROS;
+    }
+
+    /// One of its computations leaves its slot.
+    fn end(&mut self, took: Took) {
+        self.running -= 1;
+        self.granted_micros += took.micros.saturating_sub(ASSUMED_MICROS);
     }
 }
 
@@ -218,21 +237,34 @@ impl SlotState {
         }
     }
 
-    /// A computation ends or gives way. Returns whether its slot was a spare one.
-    fn end(&mut self, number: u64, took: Took, gives_way: bool) -> bool {
-        let is_spare = self.change(number, |caller| {
-            caller.running -= 1;
-            caller.resuming += usize::from(gives_way);
-            caller.granted_micros += took.micros.saturating_sub(ASSUMED_MICROS);
-            // The last one returns the spare slot, if the caller has one.
-            caller.running == 0 && std::mem::take(&mut caller.has_spare)
-        });
-        match is_spare {
-            true => self.spare += 1,
-            false => self.free += 1,
+    /// Slots of a kind that nobody has.
+    fn left(&mut self, kind: SlotKind) -> &mut usize {
+        match kind {
+            SlotKind::Ordinary => &mut self.free,
+            SlotKind::Spare => &mut self.spare,
         }
+    }
+
+    /// A computation ends, and returns its slot.
+    fn end(&mut self, number: u64, kind: SlotKind, took: Took) {
+        *self.left(kind) += 1;
+        self.change(number, |caller| caller.end(took));
         self.remember_long(number, took);
-        is_spare
+    }
+
+    /// A computation gives its slot to another caller's, until the receiver gets one.
+    fn pass_on(&mut self, slot: &Slot, took: Took, other: u64) -> oneshot::Receiver<SlotKind> {
+        *self.left(slot.kind) += 1;
+        self.change(slot.caller, |caller| {
+            caller.resuming += 1;
+            caller.end(took);
+        });
+        self.remember_long(slot.caller, took);
+        self.start(other, slot.kind);
+        self.away += 1;
+        let (sender, granted) = oneshot::channel();
+        self.resuming.push_back((slot.caller, sender));
+        granted
     }
 
     /// A computation ends that gave its slot away and got none back. It is charged nevertheless.
@@ -271,61 +303,58 @@ impl SlotState {
 
     fn grant(&mut self) {
         self.resume();
-        while let Some((granted_micros, caller, is_spare)) = self.next() {
+        while let Some((granted_micros, caller, kind)) = self.next() {
             self.now = self.now.max(granted_micros);
-            self.start(caller, is_spare);
+            self.start(caller, kind);
         }
     }
 
     /// Starts a caller's first waiting computation.
-    fn start(&mut self, number: u64, is_spare: bool) {
-        match is_spare {
-            true => self.spare -= 1,
-            false => self.free -= 1,
-        }
+    fn start(&mut self, number: u64, kind: SlotKind) {
+        *self.left(kind) -= 1;
         let first = self.change(number, |caller| {
-            caller.running += 1;
-            caller.has_spare |= is_spare;
-            caller.granted_micros += ASSUMED_MICROS;
+            caller.begin();
             caller.waiting.pop_front()
         });
         // A requester that was dropped meanwhile releases it: see `SlotRequest`.
-        first.map(|first| first.granted.send(()));
+        first.map(|first| first.granted.send(kind));
     }
 
     /// Grants slots to computations that gave way.
     fn resume(&mut self) {
         while let Some((number, _)) = self.resuming.front() {
-            let is_spare = self.free == 0;
-            if is_spare && (self.spare == 0 || !self.may_have_spare(*number, Instant::now())) {
+            let kind = match self.free {
+                0 => SlotKind::Spare,
+                _ => SlotKind::Ordinary,
+            };
+            if kind == SlotKind::Spare
+                && (self.spare == 0 || !self.may_have_spare(*number, Instant::now()))
+            {
                 return;
             }
             let Some((number, granted)) = self.resuming.pop_front() else { return };
             // Not if it has ended.
-            if granted.send(()).is_ok() {
-                match is_spare {
-                    true => self.spare -= 1,
-                    false => self.free -= 1,
-                }
+            if granted.send(kind).is_ok() {
+                *self.left(kind) -= 1;
                 self.away -= 1;
                 self.change(number, |caller| {
+                    caller.begin();
                     caller.resuming -= 1;
-                    caller.running += 1;
-                    caller.has_spare |= is_spare;
-                    caller.granted_micros += ASSUMED_MICROS;
                 });
             }
         }
     }
 
-    /// The first waiting caller of shorter computations than this one's, which has taken `micros`.
-    fn shorter_waiter(&self, than: u64, micros: u64) -> Option<u64> {
+    /// The first waiting caller of shorter computations than this one's, which has taken `micros`,
+    /// that may have its slot.
+    fn shorter_waiter(&self, than: u64, kind: SlotKind, micros: u64) -> Option<u64> {
         let now = Instant::now();
         let most = micros.max(self.longest(than, now)) / SHORTER;
         let callers = self.queue.iter().map(|(_, _, caller)| *caller);
         callers.take(MAX_LONG).find(|caller| {
-            let longest = self.longest_or_next(*caller, now);
-            *caller != than && (longest == 0 || longest <= most)
+            *caller != than
+                && self.longest_or_next(*caller, now) <= most
+                && (kind == SlotKind::Ordinary || self.may_have_spare(*caller, now))
         })
     }
 
@@ -341,13 +370,11 @@ impl SlotState {
             && self.longest_or_next(number, now) <= SPARE_MICROS
     }
 
-    /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
-    fn next(&self) -> Option<(u64, u64, bool)> {
+    /// The caller that gets the next slot, after its granted microseconds.
+    fn next(&self) -> Option<(u64, u64, SlotKind)> {
         if self.free > 0 {
-            return self
-                .queue
-                .first()
-                .map(|(granted_micros, _, caller)| (*granted_micros, *caller, false));
+            let first = self.queue.first();
+            return first.map(|(micros, _, caller)| (*micros, *caller, SlotKind::Ordinary));
         }
         if self.spare == 0 {
             return None;
@@ -355,7 +382,7 @@ impl SlotState {
         let now = Instant::now();
         let mut first = self.queue.iter().take(MAX_LONG);
         let idle = first.find(|(_, _, caller)| self.may_have_spare(*caller, now));
-        idle.map(|(granted_micros, _, caller)| (*granted_micros, *caller, true))
+        idle.map(|(micros, _, caller)| (*micros, *caller, SlotKind::Spare))
     }
 }
 
@@ -363,12 +390,12 @@ impl Future for SlotRequest {
     type Output = Slot;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Slot> {
-        // The sender is dropped only after sending.
-        let _ = std::task::ready!(Pin::new(&mut self.granted).poll(context));
+        let kind = std::task::ready!(Pin::new(&mut self.granted).poll(context));
         self.is_taken = true;
         Poll::Ready(Slot {
             slots: Arc::clone(&self.slots),
             caller: self.caller,
+            kind: kind.expect("the sender is dropped only after sending"),
             since_micros: thread_micros(),
             earlier_micros: 0,
             awaited: None,
@@ -386,8 +413,9 @@ impl Drop for SlotRequest {
             let at = caller.waiting.binary_search_by_key(&ticket, |other| other.ticket);
             at.is_ok_and(|at| caller.waiting.remove(at).is_some())
         });
-        if !was_waiting {
-            self.slots.release(self.caller, Took::default());
+        // Sent under the lock, before it left the queue.
+        if !was_waiting && let Ok(kind) = self.granted.try_recv() {
+            self.slots.release(self.caller, kind, Took::default());
         }
     }
 }
@@ -400,11 +428,10 @@ impl Slot {
 
     /// Whether the computation has its slot, or was granted one since it gave that away.
     fn is_held(&mut self) -> bool {
-        let is_held = self.awaited.as_mut().is_none_or(|granted| granted.try_recv().is_ok());
-        if is_held {
-            self.awaited = None;
-        }
-        is_held
+        let Some(awaited) = &mut self.awaited else { return true };
+        let Ok(kind) = awaited.try_recv() else { return false };
+        (self.kind, self.awaited) = (kind, None);
+        true
     }
 
     /// Yields the slot to a waiting caller with shorter computations, and blocks this thread until
@@ -415,20 +442,13 @@ impl Slot {
             return self;
         }
         let took = self.took();
-        let mut granted = {
+        let passed_on = {
             let mut state = self.slots.lock();
-            let other = state.shorter_waiter(self.caller, took.whole());
-            let Some(other) = other.filter(|_| state.away < MAX_AWAY) else {
-                drop(state);
-                return self;
-            };
-            let is_spare = state.end(self.caller, took, true);
-            state.start(other, is_spare);
-            state.away += 1;
-            let (sender, granted) = oneshot::channel();
-            state.resuming.push_back((self.caller, sender));
-            granted
+            let other = state.shorter_waiter(self.caller, self.kind, took.whole());
+            let other = other.filter(|_| state.away < MAX_AWAY);
+            other.map(|other| state.pass_on(&self, took, other))
         };
+        let Some(mut granted) = passed_on else { return self };
         self.since_micros = thread_micros();
         self.earlier_micros = took.whole();
         let waker = Waker::from(Arc::new(UnparkThread(std::thread::current())));
@@ -436,11 +456,14 @@ impl Slot {
         loop {
             let polled = Pin::new(&mut granted).poll(&mut Context::from_waker(&waker));
             let left = deadline.saturating_duration_since(Instant::now());
-            if polled.is_pending() && !left.is_zero() {
-                std::thread::park_timeout(left);
-                continue;
+            match polled {
+                Poll::Ready(kind) => self.kind = kind.expect("the sender is dropped after sending"),
+                Poll::Pending if left.is_zero() => self.awaited = Some(granted),
+                Poll::Pending => {
+                    std::thread::park_timeout(left);
+                    continue;
+                }
             }
-            self.awaited = polled.is_pending().then_some(granted);
             return self;
         }
     }
@@ -469,7 +492,7 @@ impl Drop for Slot {
             granted.close();
         }
         match self.is_held() {
-            true => self.slots.release(self.caller, took),
+            true => self.slots.release(self.caller, self.kind, took),
             false => self.slots.lock().end_away(self.caller, took),
         }
         if took.whole() >= TRIM_MICROS {
@@ -544,7 +567,7 @@ mod tests {
             let (caller, _) = waiting.remove(at);
             order.push(caller);
             // Computations of caller 1 take ten times as long.
-            slots.release(caller, took(if caller == 1 { 10_000 } else { 1000 }));
+            slots.release(caller, SlotKind::Ordinary, took(if caller == 1 { 10_000 } else { 1000 }));
         }
         assert_eq!(order, [1, 2, 2, 2, 1, 1]);
         assert!(slots.lock().callers.is_empty(), "nobody is remembered");
@@ -557,12 +580,12 @@ mod tests {
         let first = take(&mut slots.wait(1, 0)).expect("it is free");
         let mut others: Vec<SlotRequest> = (0..9).map(|_| slots.wait(2, 0)).collect();
         std::mem::forget(first);
-        slots.release(1, took(10_000));
+        slots.release(1, SlotKind::Ordinary, took(10_000));
         let mut next = slots.wait(1, 0);
         for (at, other) in others.iter_mut().enumerate() {
             assert!(take(&mut next).is_none(), "it had ten times as much as {at}");
             std::mem::forget(take(other).expect("the one that had less"));
-            slots.release(2, took(1000));
+            slots.release(2, SlotKind::Ordinary, took(1000));
         }
         drop((take(&mut next).expect("nobody else waits"), next));
         assert!(slots.lock().callers.is_empty(), "nobody computes, and nobody owes anything");
@@ -608,7 +631,7 @@ mod tests {
         let first = take(&mut slots.wait(3, 0)).expect("it is free");
         let long = slots.wait(1, 0);
         std::mem::forget(first);
-        slots.release(3, Took { micros: 1, earlier_micros: LONG_MICROS });
+        slots.release(3, SlotKind::Ordinary, Took { micros: 1, earlier_micros: LONG_MICROS });
         let long = take(&mut { long }).expect("it is free");
         let (mut next, mut known) = (slots.wait(1, 0), slots.wait(3, 0));
         let mut long = long.give_way(LIMIT);
@@ -643,9 +666,10 @@ mod tests {
         for (caller, micros) in [(1, 60_000), (2, 5_000), (3, 40_000)] {
             state.remember(caller, micros);
         }
-        let to = [1, 2, 3, 4].map(|caller| state.shorter_waiter(caller, 1_000));
+        let to = [1, 2, 3, 4].map(|caller| state.shorter_waiter(caller, SlotKind::Ordinary, 1_000));
         assert_eq!(to, [Some(2), None, Some(2), None]);
-        assert_eq!(state.shorter_waiter(4, 20_000), Some(2), "it is as long by now");
+        let longer = state.shorter_waiter(4, SlotKind::Ordinary, 20_000);
+        assert_eq!(longer, Some(2), "it is as long by now");
         state.remember(2, LONG_MICROS);
         assert_eq!(state.longest(2, Instant::now()), 4_375, "older ones count less");
     }
@@ -715,6 +739,60 @@ mod tests {
         drop(take(&mut slots.wait(5, 0)).expect("all are free"));
         let state = slots.lock();
         assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
+    }
+
+    /// A caller that has one of the spare slots is given no second one.
+    #[test]
+    fn fault_34_a_spare_slot_stays_one() {
+        let slots = Slots::new(2, 2);
+        let mut waiting = [3, 4, 1, 2].map(|caller| slots.wait(caller, 0));
+        let held: Vec<Slot> = waiting.iter_mut().filter_map(take).collect();
+        let [ordinary, other, spare, second]: [Slot; 4] = held.try_into().ok().expect("all four");
+        let mut next = slots.wait(2, 0);
+        let mut spare = spare.give_way(Duration::ZERO);
+        assert!(spare.is_held() && take(&mut next).is_none(), "it has a spare one");
+        slots.lock().remember(5, SPARE_MICROS + 1);
+        let mut long = slots.wait(5, 0);
+        spin(&spare, SPARE_MICROS * SHORTER + SHORTER);
+        let mut spare = spare.give_way(Duration::ZERO);
+        assert!(spare.is_held() && take(&mut long).is_none(), "its computations are very long");
+        drop((ordinary, other, spare, second, next, long));
+        let state = slots.lock();
+        assert_eq!((state.free, state.spare, state.callers.len()), (2, 2, 0));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn slots_are_returned_as_what_they_were_taken_as(
+            kinds in (1..3_usize, 0..3_usize),
+            steps in proptest::collection::vec((0..6_u8, 0..64_usize), 1..80),
+        ) {
+            let slots = Slots::new(kinds.0, kinds.1);
+            let (mut waiting, mut held) = (Vec::new(), Vec::<Slot>::new());
+            for (step, pick) in steps {
+                let at = |count: usize| pick % count.max(1);
+                match step {
+                    0 | 1 => waiting.push(slots.wait(pick as u64 % 5, [0, SPARE_MICROS + 1][pick / 48])),
+                    2 => {
+                        let at = at(waiting.len());
+                        held.extend(waiting.get_mut(at).and_then(take));
+                    }
+                    3 if !waiting.is_empty() => drop(waiting.swap_remove(at(waiting.len()))),
+                    4 if !held.is_empty() => drop(held.swap_remove(at(held.len()))),
+                    5 if !held.is_empty() => {
+                        let slot = held.swap_remove(at(held.len()));
+                        held.push(slot.give_way(Duration::ZERO));
+                    }
+                    _ => {}
+                }
+                waiting.retain(|request: &SlotRequest| !request.is_taken);
+            }
+            drop((waiting, held));
+            let state = slots.lock();
+            proptest::prop_assert_eq!((state.free, state.spare), kinds);
+            proptest::prop_assert!(state.callers.is_empty() && state.queue.is_empty());
+            proptest::prop_assert!(state.away == 0 && state.resuming.is_empty());
+        }
     }
 
     #[test]
