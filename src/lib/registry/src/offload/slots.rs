@@ -34,7 +34,10 @@ const MAX_LONG: usize = 1024;
 const SHORTER: u64 = 4;
 /// Computations that gave their slot away and have none yet, each with its thread and memory; the
 /// others compute to their end.
-const MAX_AWAY: usize = 1;
+const MAX_AWAY: usize = 2;
+/// With so many of them, the next one gives way only to callers that are known to be short: one of
+/// which nothing is known may turn out to be long, and others must not wait for it.
+const MAX_AWAY_FOR_UNKNOWN: usize = 1;
 /// Number of callers from which on idle ones are scanned, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
 
@@ -348,18 +351,22 @@ impl SlotState {
     /// The first waiting caller of shorter computations than this one's, which has taken `micros`,
     /// that may have its slot.
     fn shorter_waiter(&self, than: u64, kind: SlotKind, micros: u64) -> Option<u64> {
+        if self.away >= MAX_AWAY {
+            return None;
+        }
         let now = Instant::now();
         let most = micros.max(self.longest(than, now)) / SHORTER;
+        let least = usize::from(self.away >= MAX_AWAY_FOR_UNKNOWN) as u64;
         let callers = self.queue.iter().map(|(_, _, caller)| *caller);
         callers.take(MAX_LONG).find(|caller| {
             *caller != than
-                && self.longest_or_next(*caller, now) <= most
+                && (least..=most).contains(&self.longest_or_next(*caller, now))
                 && (kind == SlotKind::Ordinary || self.may_have_spare(*caller, now))
         })
     }
 
     /// The longest recent computation of a caller, or its next one if that will take longer: of a
-    /// caller that has computed nothing lately, only that is known.
+    /// caller that has computed nothing long lately, only that is known, if anything (0: nothing).
     fn longest_or_next(&self, number: u64, now: Instant) -> u64 {
         let next = self.callers.get(&number).and_then(|caller| caller.waiting.front());
         self.longest(number, now).max(next.map_or(0, |next| next.expected))
@@ -445,7 +452,6 @@ impl Slot {
         let passed_on = {
             let mut state = self.slots.lock();
             let other = state.shorter_waiter(self.caller, self.kind, took.whole());
-            let other = other.filter(|_| state.away < MAX_AWAY);
             other.map(|other| state.pass_on(&self, took, other))
         };
         let Some(mut granted) = passed_on else { return self };
@@ -721,7 +727,7 @@ mod tests {
         let passed_on = take(&mut other).expect("passed on");
         let mut third = slots.wait(3, 0);
         let passed_on = passed_on.give_way(Duration::from_secs(60));
-        assert!(take(&mut third).is_none(), "one continues without a slot: nobody else does");
+        assert!(take(&mut third).is_none(), "one continues without a slot: nothing is known of it");
         spin(&long, 2 * LONG_MICROS);
         let before = slots.lock().callers[&1].granted_micros;
         drop(long);
@@ -739,6 +745,31 @@ mod tests {
         drop(take(&mut slots.wait(5, 0)).expect("all are free"));
         let state = slots.lock();
         assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
+    }
+
+    /// A computation of which nothing was known precedes another one, and turns out to be long.
+    #[test]
+    fn fault_34_a_computation_without_a_slot_keeps_no_short_one_waiting() {
+        let slots = Slots::new(1, 0);
+        let long = take(&mut slots.wait(1, 0)).expect("it is free");
+        let (mut unknown, mut other) = (slots.wait(2, 0), slots.wait(3, 0));
+        let mut long = long.give_way(Duration::ZERO);
+        let unknown = take(&mut unknown).expect("passed on");
+        let unknown = unknown.give_way(Duration::ZERO);
+        assert!(take(&mut other).is_none() && !long.is_held(), "nothing is known of it");
+        let mut short = slots.wait(4, ASSUMED_MICROS);
+        spin(&unknown, ASSUMED_MICROS * SHORTER + SHORTER);
+        let mut unknown = unknown.give_way(Duration::ZERO);
+        let passed_on = take(&mut short).expect("it is known to be short");
+        let mut next = slots.wait(5, 1);
+        spin(&passed_on, SHORTER);
+        let passed_on = passed_on.give_way(Duration::ZERO);
+        assert!(take(&mut next).is_none(), "two continue without a slot");
+        drop(passed_on);
+        assert!(long.is_held() && !unknown.is_held(), "the next free slot is its own");
+        drop((long, unknown, other, next));
+        let state = slots.lock();
+        assert!(state.free == 1 && state.away == 0 && state.callers.is_empty());
     }
 
     /// A caller that has one of the spare slots is given no second one.
