@@ -96,8 +96,7 @@ pub(crate) async fn handle(
         ["openapi", "v2"] => api.openapi.v2(request.parsed_head()).await,
         ["openapi", "v3", ..] if !api.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
         ["openapi", "v3"] => {
-            let caller = request.caller_number();
-            api.registry.offload().run(caller, Box::pin(api.openapi.index())).await
+            api.openapi.index(api.registry.offload(), request.caller_number()).await
         }
         ["openapi", "v3", document @ ..] => {
             api.openapi.v3(request.parsed_head(), &document.join("/")).await

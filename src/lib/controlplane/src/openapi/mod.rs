@@ -24,7 +24,7 @@ use ferrokube_apimachinery::document::{Map, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::work;
 use ferrokube_registry::Catalog;
-use ferrokube_registry::offload::{INTERNAL, caller, compute};
+use ferrokube_registry::offload::{INTERNAL, Offload, compute};
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{
@@ -50,7 +50,8 @@ const INLINE_PATHS: usize = 200;
 pub(crate) struct OpenApi {
     sources: OpenApiSources,
     cache: Mutex<DocumentCache>,
-    /// Held while a document is made.
+    /// Held while a document is made. All requests wait for it, so its holder waits in no caller's
+    /// queue: it is locked outside of [`Offload::run`] only.
     flight: tokio::sync::Mutex<()>,
     /// Number of documents made.
     made: AtomicU64,
@@ -284,18 +285,33 @@ impl OpenApi {
         Ok(varying_by_both(self.respond(head, &made, protobuf, V2_PROTOBUF).await))
     }
 
-    /// `/openapi/v3`: paths and hashes of the documents.
-    pub(crate) async fn index(&self) -> Result<Response, Rejection> {
-        let mut paths = Map::new();
+    /// `/openapi/v3`: paths and hashes of the documents, listed within the caller's account.
+    pub(crate) async fn index(
+        &self,
+        offload: &Offload,
+        caller: u64,
+    ) -> Result<Response, Rejection> {
         let documents = self.sources.documents();
-        if documents.len() > INLINE_PATHS {
-            leave_worker_or_reject(caller(), documents.len() as u64).await?;
-        }
+        let mut hashes = Vec::with_capacity(documents.len());
         for path in documents.keys() {
+            let made = self.v3_document(path, &documents).await;
+            hashes.extend(made.map(|made| (path.as_str(), made.hash.clone())));
+        }
+        let listing = async {
+            if hashes.len() > INLINE_PATHS {
+                leave_worker_or_reject(caller, hashes.len() as u64).await?;
+            }
+            Ok(self.list(hashes))
+        };
+        offload.run(caller, Box::pin(listing)).await
+    }
+
+    fn list(&self, hashes: Vec<(&str, String)>) -> Response {
+        let mut paths = Map::new();
+        for (path, hash) in hashes {
             work::breathe();
-            let Some(made) = self.v3_document(path, &documents).await else { continue };
-            let url = format!("/openapi/v3/{path}?hash={}", made.hash);
-            paths.insert(path.clone(), json!({"serverRelativeURL": url}));
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path.to_owned(), json!({"serverRelativeURL": url}));
         }
         for other in self.sources.aggregator.versions() {
             let path = names::key(&other.group, &other.version);
@@ -309,8 +325,7 @@ impl OpenApi {
             };
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
-        let bytes = codec::to_vec(&json!({"paths": paths}));
-        Ok(status::bare_text(200, bytes))
+        status::bare_text(200, codec::to_vec(&json!({"paths": paths})))
     }
 
     /// `/openapi/v3/<group version>`
@@ -402,12 +417,17 @@ fn is_known(given: &str, hash: &str) -> bool {
 mod tests {
     use super::*;
     use ferrokube_aggregator::{ListedServices, ProxyIdentity};
+    use ferrokube_registry::offload::caller;
     use futures::poll;
     use std::pin::pin;
 
     fn openapi() -> OpenApi {
+        openapi_of(Arc::new(|_| None))
+    }
+
+    fn openapi_of(schemas: SchemaSource) -> OpenApi {
         OpenApi::new(OpenApiSources {
-            schemas: Arc::new(|_| None),
+            schemas,
             catalog: Arc::default(),
             aggregator: Arc::new(Aggregator::new(
                 Arc::new(ListedServices::default()),
@@ -454,6 +474,22 @@ mod tests {
             reader.await.expect("answered").expect("found");
         }
         assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
+    }
+
+    /// A caller may have many long computations in its queue, and all requests wait for a document.
+    #[tokio::test]
+    async fn fault_34_documents_are_made_in_no_callers_queue() {
+        let callers: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let seen = Arc::clone(&callers);
+        let openapi = openapi_of(Arc::new(move |_| {
+            seen.lock().push(caller());
+            None
+        }));
+        define(&openapi, "leases");
+        let response = openapi.index(&Offload::default(), 7).await.expect("listed");
+        let callers = std::mem::take(&mut *callers.lock());
+        assert!(response.status() == 200 && !callers.is_empty());
+        assert!(callers.iter().all(|caller| *caller == INTERNAL), "{callers:?}");
     }
 
     /// Without it, each waiting request would make and keep a document of its own.
