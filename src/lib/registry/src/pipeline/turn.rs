@@ -14,6 +14,11 @@ use ferrokube_storage::{
 };
 use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a create waits for its turn on what other creates change: the one that has it may wait
+/// for a slot, in the queue of its caller.
+const MAX_TURN_WAIT: Duration = Duration::from_millis(50);
 
 /// Attempts of a write if another key that it guards (a quota, a namespace) keeps changing.
 pub(super) const ATTEMPTS: usize = 32;
@@ -186,7 +191,7 @@ impl Registry {
     ///
     /// Creates that change the same object, such as a quota, take turns on it. If each tried until
     /// its guards hold, one of them would succeed at a time, and all others would have computed in
-    /// vain.
+    /// vain. That is all that the turn is for: a create that waited for long continues without.
     pub(super) async fn commit_new<T>(
         &self,
         target: &Target,
@@ -197,7 +202,10 @@ impl Registry {
         let bytes = put_bytes(&new.txn.writes) + put_bytes(&effects.writes);
         let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
         let turn = match effects.writes.first() {
-            Some(shared) => Some(self.store().turn(shared.key()).await),
+            Some(shared) => {
+                let turn = self.store().turn(shared.key());
+                tokio::time::timeout(MAX_TURN_WAIT, turn).await.ok()
+            }
             None => None,
         };
         let turn = turn.transpose().map_err(|error| rejected(&error))?;

@@ -250,10 +250,7 @@ impl Admission for CountingAdmission {
     }
 }
 
-/// Each waits for the bytes of others, which change the quota meanwhile.
-#[tokio::test]
-async fn fault_34_creates_that_one_quota_counts_take_turns() {
-    const CREATES: usize = 100;
+async fn counting_server() -> (TestRegistry, Arc<CountingAdmission>) {
     let server = TestRegistry::new();
     let store = server.registry.store().clone();
     let txn = Txn { guards: Vec::new(), writes: vec![CountingAdmission::change()] };
@@ -261,8 +258,27 @@ async fn fault_34_creates_that_one_quota_counts_take_turns() {
     let admission =
         Arc::new(CountingAdmission { store: store.clone(), calls: AtomicUsize::new(0) });
     let catalog = server.registry.catalog().clone();
-    let server =
-        TestRegistry { registry: Registry::new(store, catalog, admission.clone()), ..server };
+    let registry = Registry::new(store, catalog, admission.clone());
+    (TestRegistry { registry, ..server }, admission)
+}
+
+/// The one that has the turn may wait for a slot behind long computations of its caller.
+#[tokio::test]
+async fn fault_34_a_create_waits_for_its_turn_on_a_quota_for_a_bounded_time() {
+    let (server, _) = counting_server().await;
+    let turn = server.registry.store().turn(&CountingAdmission::counter()).await.unwrap();
+    let creates = (0..10).map(|n| server.post(CONFIGMAPS, configmap(&format!("c{n}"), "v")));
+    for created in soon(futures::future::join_all(creates)).await {
+        created.expect("it continues without a turn");
+    }
+    drop(turn);
+}
+
+/// Each waits for the bytes of others, which change the quota meanwhile.
+#[tokio::test]
+async fn fault_34_creates_that_one_quota_counts_take_turns() {
+    const CREATES: usize = 100;
+    let (server, admission) = counting_server().await;
     let text = "x".repeat(40_000);
     let creates = (0..CREATES).map(|n| server.post(CONFIGMAPS, configmap(&format!("c{n}"), &text)));
     for created in futures::future::join_all(creates).await {
