@@ -1,5 +1,6 @@
 //! Untyped requests on resources known only by discovery. Bodies are JSON values.
 
+use futures::AsyncReadExt;
 use http::{Method, Request};
 use kube::Client;
 use kube::core::response::StatusDetails;
@@ -189,6 +190,10 @@ pub(crate) struct MetadataPages<'a> {
 const FIRST_PAGE: usize = 16;
 const MAX_PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
+/// More of a page is not read, unless it has a single object: it is requested again, shorter.
+const MAX_PAGE_BYTES: usize = 4 * PAGE_BYTES;
+/// By how much.
+const SHORTER: usize = 8;
 /// Longer pages are parsed on a thread that may block.
 const INLINE_BYTES: usize = 64 << 10;
 
@@ -209,15 +214,19 @@ impl<'a> MetadataPages<'a> {
     /// See [`send`].
     pub(crate) async fn next(&mut self) -> Result<Option<MetadataPage>, kube::Error> {
         let Some(token) = self.token.take() else { return Ok(None) };
-        let path = format!("{}?limit={}{token}", self.collection, self.limit);
-        let ask = RequestOptions { representation: Representation::MetadataList, body: None };
-        let text = self.client.request_text(request(Method::GET, &path, ask)?).await?;
+        let text = loop {
+            match self.read(&token).await? {
+                Some(text) => break text,
+                // The objects are longer than those of the page before.
+                None => self.limit = (self.limit / SHORTER).max(1),
+            }
+        };
         self.limit = (self.limit * PAGE_BYTES / text.len().max(1)).clamp(1, MAX_PAGE);
         let page = if text.len() > INLINE_BYTES {
-            let parsing = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
+            let parsing = tokio::task::spawn_blocking(move || serde_json::from_slice(&text));
             parsing.await.map_err(|error| kube::Error::Service(error.into()))?
         } else {
-            serde_json::from_str(&text)
+            serde_json::from_slice(&text)
         };
         let ListedPage { metadata, items } = page.map_err(kube::Error::SerdeError)?;
         let rest = metadata.token.filter(|rest| !rest.is_empty());
@@ -225,6 +234,18 @@ impl<'a> MetadataPages<'a> {
             rest.map(|rest| format!("&continue={}", utf8_percent_encode(&rest, NON_ALPHANUMERIC)));
         let objects = items.into_iter().map(|item| item.metadata).collect();
         Ok(Some(MetadataPage { resource_version: metadata.resource_version, objects }))
+    }
+
+    /// The text of a page; `None` if it is too long. `token`: a part of the query.
+    async fn read(&self, token: &str) -> Result<Option<Vec<u8>>, kube::Error> {
+        let path = format!("{}?limit={}{token}", self.collection, self.limit);
+        let ask = RequestOptions { representation: Representation::MetadataList, body: None };
+        let page = self.client.request_stream(request(Method::GET, &path, ask)?).await?;
+        let most = if self.limit == 1 { usize::MAX } else { MAX_PAGE_BYTES };
+        let mut text = Vec::new();
+        let mut page = std::pin::pin!(page.take(most.saturating_add(1) as u64));
+        page.read_to_end(&mut text).await.map_err(|error| kube::Error::Service(error.into()))?;
+        Ok((text.len() <= most).then_some(text))
     }
 }
 
@@ -327,8 +348,8 @@ mod tests {
         std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
     }
 
-    /// Limits of the pages in which 1,000 objects with labels of this length are read.
-    async fn limits(label_bytes: usize) -> Vec<usize> {
+    /// Limits of the pages in which 1,000 objects are read, with labels of a length by their number.
+    async fn limits(label_bytes: fn(usize) -> usize) -> Vec<usize> {
         const OBJECTS: usize = 1000;
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
         let seen = asked.clone();
@@ -340,10 +361,11 @@ mod tests {
             };
             let (limit, from) = (number("limit="), number("continue="));
             seen.lock().push(limit);
-            let labels = json!({"a": "x".repeat(label_bytes)});
             let until = OBJECTS.min(from + limit);
-            let item =
-                |n| json!({"metadata": {"name": format!("o{n}"), "uid": "u", "labels": labels}});
+            let item = |n| {
+                let labels = json!({"a": "x".repeat(label_bytes(n))});
+                json!({"metadata": {"name": format!("o{n}"), "uid": "u", "labels": labels}})
+            };
             let items: Vec<Value> = (from..until).map(item).collect();
             let rest = if until < OBJECTS { Value::from(until.to_string()) } else { Value::Null };
             let page =
@@ -366,12 +388,22 @@ mod tests {
 
     #[tokio::test]
     async fn fault_34_pages_of_metadata_are_short_however_long_it_is() {
-        let limits = [limits(10).await, limits(20_000).await];
+        let limits = [limits(|_| 10).await, limits(|_| 20_000).await];
         assert_eq!(limits[0], [FIRST_PAGE, MAX_PAGE, MAX_PAGE]);
         assert_eq!(limits[1][0], FIRST_PAGE);
         assert!(limits[1][1..].iter().all(|limit| (20..=PAGE_BYTES / 20_000).contains(limit)));
         let none: ListedPage = serde_json::from_str(r#"{"items":null}"#).unwrap();
         assert!(none.items.is_empty());
+    }
+
+    /// Short objects before long ones say nothing of their length.
+    #[tokio::test]
+    async fn fault_34_a_long_page_of_metadata_is_not_read_to_its_end() {
+        let limits = limits(|n| if (16..20).contains(&n) { 5 << 20 } else { 10 }).await;
+        let shorter = [MAX_PAGE, MAX_PAGE / SHORTER, MAX_PAGE / SHORTER / SHORTER];
+        assert_eq!(limits[..4], [FIRST_PAGE, shorter[0], shorter[1], shorter[2]]);
+        assert_eq!(limits[4..8], [1; 4], "each is longer than a page of several may be");
+        assert_eq!(limits.len(), 8 + 1 + 2, "and then as before");
     }
 
     #[test]
