@@ -14,7 +14,8 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,6 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// each quota is a list, and a deletion is one request.
 const PAUSES: u32 = 10;
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// Minimum delay of a recount that met a create.
-const CONFLICT: Duration = Duration::from_millis(10);
 /// Delay of the recount after a full list, which may be one of many, for deletions that were
 /// missed.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -66,9 +65,13 @@ fn namespace_hash(quota: &QuotaKey) -> u32 {
 struct KnownQuotas(HashMap<String, BTreeMap<String, Duration>>);
 
 impl KnownQuotas {
-    fn insert(&mut self, quota: &QuotaKey) {
+    /// Whether the quota is a new one.
+    fn insert(&mut self, quota: &QuotaKey) -> bool {
         let quotas = self.0.entry(quota.namespace.clone()).or_default();
-        quotas.entry(quota.name.clone()).or_default();
+        let entry = quotas.entry(quota.name.clone());
+        let is_new = matches!(entry, Entry::Vacant(_));
+        entry.or_default();
+        is_new
     }
 
     fn remove(&mut self, quota: &QuotaKey) {
@@ -101,6 +104,16 @@ impl KnownQuotas {
 }
 
 impl QuotaTracker {
+    /// A quota was created or changed: by its author, by a recount, or by a create that it counts.
+    fn changed(&self, quota: QuotaKey, cause: Option<TraceContext>) {
+        let mut known = self.known.lock();
+        let pause = match known.insert(&quota) {
+            true => Duration::ZERO,
+            false => known.pause(&quota.namespace),
+        };
+        self.queue.add_after(quota, cause, pause);
+    }
+
     /// An object of the namespace was deleted.
     fn recount(&self, namespace: &str, cause: Option<TraceContext>) {
         let known = self.known.lock();
@@ -142,12 +155,9 @@ pub(crate) async fn run(
         |quota, gone| {
             let namespace = quota.namespace().unwrap_or_default();
             let key = QuotaKey { namespace, name: quota.name_any() };
-            let mut known = quotas.known.lock();
-            if gone {
-                known.remove(&key);
-            } else {
-                known.insert(&key);
-                quotas.queue.add(key, cause(&quota.metadata));
+            match gone {
+                true => quotas.known.lock().remove(&key),
+                false => quotas.changed(key, cause(&quota.metadata)),
             }
         },
     );
@@ -156,8 +166,12 @@ pub(crate) async fn run(
         let counting = reconcile(trace.client(&client), monitor.clone(), counted_as, key.clone());
         async move {
             let next = counting.await;
-            quotas.known.lock().took(&key, begun.elapsed());
-            next
+            let mut known = quotas.known.lock();
+            known.took(&key, begun.elapsed());
+            match next? {
+                Next::Done => Ok(Next::Done),
+                Next::After(least) => Ok(Next::After(least.max(known.pause(&key.namespace)))),
+            }
         }
     });
     tokio::join!(watch, work);
@@ -169,7 +183,6 @@ async fn reconcile(
     counted_as: CountedAs,
     quota: QuotaKey,
 ) -> Result<Next, kube::Error> {
-    let begun = Instant::now();
     let QuotaKey { namespace, name } = quota;
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
@@ -207,7 +220,7 @@ async fn reconcile(
     {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
         // Admission counted concurrently: recount.
-        Err(error) if code(&error) == 409 => Ok(Next::After(begun.elapsed().max(CONFLICT))),
+        Err(error) if code(&error) == 409 => Ok(Next::After(DEBOUNCE)),
         other => other.map(|_| Next::Done),
     }
 }
@@ -307,6 +320,31 @@ mod tests {
         quotas.known.lock().remove(&key("n", "a"));
         assert_eq!(quotas.known.lock().pause("n"), Duration::from_secs(10));
         assert_eq!(quotas.known.lock().keys("n").collect::<Vec<_>>(), [key("n", "b")]);
+    }
+
+    /// Admission changes a quota with each create that it counts.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_creates_bring_no_recount_forward() {
+        let (quotas, began) = (QuotaTracker::default(), Instant::now());
+        let counted = Arc::new(Mutex::new(Vec::new()));
+        let times = Arc::clone(&counted);
+        quotas.changed(key("n", "q"), None);
+        let work = quotas.queue.run("test", 1, move |_, _| {
+            times.lock().push(began.elapsed().as_secs());
+            async move { Ok::<_, std::io::Error>(Next::Done) }
+        });
+        let creates = async {
+            while counted.lock().is_empty() {
+                tokio::time::sleep(DEBOUNCE).await;
+            }
+            quotas.known.lock().took(&key("n", "q"), Duration::from_secs(1));
+            for _ in 0..250 {
+                quotas.changed(key("n", "q"), None);
+                tokio::time::sleep(DEBOUNCE).await;
+            }
+        };
+        tokio::select! { () = work => panic!("it runs until dropped"), () = creates => {} }
+        assert_eq!(*counted.lock(), [0, 10, 20], "the first at once");
     }
 
     #[test]
