@@ -16,6 +16,8 @@ pub(crate) type CommitResult = Result<(), CommitError>;
 
 /// Bytes charged to the queue per transaction on top of its values.
 const JOB_OVERHEAD: usize = 256;
+/// Guards that are searched for the key of a write; with more, the key is looked up.
+const SEARCHED_GUARDS: usize = 8;
 
 /// An accepted transaction on its way to the journal.
 pub(crate) struct QueuedTxn {
@@ -202,8 +204,10 @@ impl Head {
         published: &Published,
     ) -> Result<EnqueuedTxn, Rejected> {
         let PreparedTxn { guards, writes, early: earlier, bytes, growth_allowance } = plan;
+        // The lock is held meanwhile: not each guard for each write.
+        let searched = if guards.len() <= SEARCHED_GUARDS { &guards[..] } else { &[] };
         let change = |write: PreparedWrite, revision| {
-            let previous = match guards.iter().position(|guard| guard.key() == write.key()) {
+            let previous = match searched.iter().position(|guard| guard.key() == write.key()) {
                 Some(at) => guarded[at].clone(),
                 None => self.pending(published, write.key()),
             };
