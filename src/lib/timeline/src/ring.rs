@@ -57,6 +57,14 @@ struct RingEvent {
 }
 
 impl RingEvent {
+    /// Bytes of the whole line. The message of a request has its verb and user once more.
+    fn line_bytes(&self) -> usize {
+        /// Of the other words, and the status code.
+        const WORDS: usize = 16;
+        let made = self.record.request.as_ref();
+        self.bytes + made.map_or(0, |request| request.verb.len() + request.user.len() + WORDS)
+    }
+
     /// The whole line. Made when it is read: every request is recorded, few are read.
     fn line(&self) -> LogLine {
         LogLine {
@@ -153,7 +161,7 @@ impl Ring {
         let mut left = MAX_STORY_BYTES;
         let (mut entries, mut omitted) = (Vec::new(), 0);
         for event in self.about(id).iter().filter(|event| may(event.object.as_ref())) {
-            let Some(rest) = left.checked_sub(event.bytes) else {
+            let Some(rest) = left.checked_sub(event.line_bytes()) else {
                 omitted += 1;
                 continue;
             };
@@ -422,6 +430,19 @@ mod tests {
         assert_eq!(ring.about(&id).len(), 20);
         assert_eq!(ring.story(&id, &|_| true).omitted, 13);
         assert_eq!(ring.story(&id, &|_| false).omitted, 0, "neither what may not be read");
+    }
+
+    /// The message of a request is made when it is read.
+    #[test]
+    fn a_story_is_bounded_with_its_messages() {
+        let (ring, root) = (Ring::default(), TraceContext::root());
+        let context = root.with_initial(Some(root.trace_id));
+        let logged =
+            LoggedRequest { user: "u".repeat(MAX_STORY_BYTES / 8), ..LoggedRequest::default() };
+        (0..20).for_each(|_| ring.request(&context, object("a"), logged.clone(), None));
+        let story = ring.story(&root.trace_id.to_string(), &|_| true);
+        let lines = 20 - story.omitted;
+        assert!(lines > 0 && 2 * lines * logged.user.len() <= MAX_STORY_BYTES, "{lines}");
     }
 
     #[test]
