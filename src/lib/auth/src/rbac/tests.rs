@@ -220,7 +220,6 @@ async fn fault_34_a_large_binding_delays_its_own_namespace_only() {
     assert!(rbac.catch_up(&alice, RightsScope::Everywhere).is_none());
 }
 
-/// Masters wait for no index, so nobody may ask about what they make.
 #[test]
 fn fault_34_a_review_of_many_groups_gives_way() {
     const GROUPS: u32 = 10_000;
@@ -231,6 +230,7 @@ fn fault_34_a_review_of_many_groups_gives_way() {
     assert!(!decision.is_allowed() && breaths >= GROUPS, "{breaths}");
 }
 
+/// Masters wait for no index, so nobody may ask about what they make.
 #[test]
 fn fault_34_objects_that_nobody_asks_about_leave_nothing_behind() {
     let world = RbacFixture::default();
