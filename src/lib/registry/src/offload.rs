@@ -384,6 +384,8 @@ impl<T> Future for Offloaded<'_, T> {
         };
         self.waiting = None;
         let polled = in_slot(slot, caller, || self.request.as_mut().poll(context));
+        // Of the next poll, nothing is known.
+        self.expected = 0;
         if let Poll::Ready(result) = polled {
             self.result = Some(result);
             context.waker().wake_by_ref();
@@ -560,6 +562,29 @@ mod tests {
         drop((all, one));
         other.await;
         assert_eq!(ran.load(Ordering::SeqCst), 1, "what nobody waits for any more never runs");
+    }
+
+    /// What follows a long computation is short.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_a_computation_is_expected_to_take_counts_for_its_poll_only() {
+        let has_computed = std::sync::atomic::AtomicBool::new(false);
+        let offload = Offload::default();
+        let mut request = offload.run(
+            1,
+            Box::pin(async {
+                leave_worker_for(1_000_000).await;
+                has_computed.store(true, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }),
+        );
+        let mut known = Vec::new();
+        while !has_computed.load(Ordering::SeqCst) {
+            assert!(futures::poll!(&mut request).is_pending());
+            known.push(request.expected);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(known.pop(), Some(0));
+        assert!(known.iter().all(|expected| *expected == 1_000_000));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
