@@ -76,6 +76,10 @@ thread_local! {
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
     /// Microseconds that the polled request expects to compute off the worker.
     static EXPECTED: Cell<u64> = const { Cell::new(0) };
+    /// Whether the request that is polled in a slot continues on a worker, see [`on_worker`].
+    static RETURNS: Cell<bool> = const { Cell::new(false) };
+    /// Whether the request that is polled on a worker has computed for all callers, in a slot.
+    static COMPUTED: Cell<bool> = const { Cell::new(false) };
     /// How long the polled computation may still wait.
     static MAY_WAIT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     /// When the current slot was taken.
@@ -188,6 +192,26 @@ pub async fn leave_worker_for(micros: u64) {
     .await;
 }
 
+/// Waits on a worker for what callers share, such as a lock, also if the request computes in slots:
+/// handed to one that waits for a slot in its caller's queue, it would be held meanwhile. `wait` must
+/// release it, as the request then continues in a slot if it had one before.
+pub async fn on_worker<T>(wait: impl Future<Output = T>) -> T {
+    let (had_slot, mut wait) = (has_slot(), std::pin::pin!(wait));
+    let result = poll_fn(|context| {
+        let polled = wait.as_mut().poll(context);
+        if polled.is_pending() && has_slot() {
+            RETURNS.set(true);
+            context.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await;
+    if had_slot {
+        leave_worker().await;
+    }
+    result
+}
+
 /// Slots of the process: one fewer than cores, at least one. More would take the cores from short
 /// requests. Spare slots: as many.
 fn all_slots() -> &'static Arc<Slots> {
@@ -201,9 +225,12 @@ fn all_slots() -> &'static Arc<Slots> {
 }
 
 /// Runs a closure off the workers, in a slot of the request's caller or, outside of
-/// [`Offload::run`], of `caller`. Dropped earlier, it never runs.
+/// [`Offload::run`], of `caller`. Work for all callers, [`INTERNAL`], does not wait in the queue of
+/// one. Dropped earlier, it never runs.
 pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
-    leave_worker().await;
+    if caller != INTERNAL {
+        leave_worker().await;
+    }
     if SITE.get() == PollSite::Slot {
         // The request has a slot.
         return work();
@@ -226,6 +253,7 @@ fn in_slot<T>(slot: Slot, caller: u64, work: impl FnOnce() -> T) -> T {
         }
         false => Some(slot),
     };
+    COMPUTED.set(true);
     let scope = PollScope::at(PollSite::Slot, caller);
     let result = block_in_place(work);
     drop((scope, slot));
@@ -364,9 +392,10 @@ impl<T> Future for Offloaded<'_, T> {
         if !self.off_worker {
             let scope = PollScope::at(PollSite::Worker, self.caller);
             EXPECTED.set(0);
+            COMPUTED.set(false);
             let since = self.counted.then(Instant::now);
             let polled = self.request.as_mut().poll(context);
-            if let Some(since) = since {
+            if let Some(since) = since.filter(|_| !COMPUTED.get()) {
                 USAGE.polled(self.caller, since.elapsed());
             }
             self.off_worker = SITE.get() == PollSite::Leaving;
@@ -383,9 +412,10 @@ impl<T> Future for Offloaded<'_, T> {
             return Poll::Pending;
         };
         self.waiting = None;
+        RETURNS.set(false);
         let polled = in_slot(slot, caller, || self.request.as_mut().poll(context));
         // Of the next poll, nothing is known.
-        self.expected = 0;
+        (self.expected, self.off_worker) = (0, !RETURNS.get());
         if let Poll::Ready(result) = polled {
             self.result = Some(result);
             context.waker().wake_by_ref();
@@ -410,6 +440,9 @@ pub fn block_in_place<T>(run: impl FnOnce() -> T) -> T {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    /// Locked by tests that take slots and need others: two of them would wait for each other.
+    static SLOT_TESTS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     /// Other tests wait until these are dropped.
     async fn take_all_slots() -> Vec<slots::Slot> {
@@ -546,6 +579,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn fault_34_all_computations_share_the_slots() {
+        let _alone = SLOT_TESTS.lock().await;
         let all = take_all_slots().await;
         let ran = std::sync::atomic::AtomicU32::new(0);
         let count = || _ = ran.fetch_add(1, Ordering::SeqCst);
@@ -562,6 +596,43 @@ mod tests {
         drop((all, one));
         other.await;
         assert_eq!(ran.load(Ordering::SeqCst), 1, "what nobody waits for any more never runs");
+    }
+
+    /// A lock may be held meanwhile, for which requests of all callers wait.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_work_for_all_callers_waits_in_no_callers_queue() {
+        let _alone = SLOT_TESTS.lock().await;
+        // Never taken: more than there are slots.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let long: Vec<SlotRequest> =
+            (0..2 * cores).map(|_| all_slots().wait(u64::MAX, 0)).collect();
+        let offload = Offload::default();
+        let mut own = Box::pin(offload.run(u64::MAX, Box::pin(compute(u64::MAX, || ()))));
+        assert!(futures::poll!(own.as_mut()).is_pending());
+        let shared = offload.run(u64::MAX, Box::pin(compute(INTERNAL, caller)));
+        let shared = tokio::time::timeout(Duration::from_secs(60), shared).await;
+        assert_eq!(shared.expect("it waits for none of them"), INTERNAL);
+        assert!(futures::poll!(own.as_mut()).is_pending(), "it is the last one of its queue");
+        drop(long);
+        own.await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_a_request_waits_for_others_on_a_worker() {
+        let (mut slots, mut polls) = (Vec::new(), 0);
+        let wait = poll_fn(|context| {
+            slots.push(has_slot());
+            polls += 1;
+            context.waker().wake_by_ref();
+            if polls < 3 { Poll::Pending } else { Poll::Ready(7) }
+        });
+        let request = async {
+            leave_worker().await;
+            (on_worker(wait).await, has_slot())
+        };
+        assert_eq!(Offload::default().run(1, Box::pin(request)).await, (7, true));
+        assert_eq!(slots, [true, false, false]);
+        assert_eq!(on_worker(std::future::ready(1)).await, 1);
     }
 
     /// What follows a long computation is short.

@@ -8,6 +8,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_registry::ComputedResource;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::offload::on_worker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl ComputedResource for AccessReview {
             if let Some(wait) = self.authorizer.catch_up(subject, scope) {
                 // The filter chain does not wait for masters, but the review may be about another
                 // user.
-                wait.await;
+                on_worker(wait).await;
             }
             self.review(caller, target.namespace.as_deref().unwrap_or_default(), object)
         })

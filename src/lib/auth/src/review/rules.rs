@@ -7,7 +7,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_registry::ComputedResource;
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
-use ferrokube_registry::offload::leave_worker;
+use ferrokube_registry::offload::{leave_worker, on_worker};
 use std::sync::Arc;
 
 /// Approximate max bytes of rules in a review: more than the largest role has.
@@ -22,7 +22,7 @@ impl ComputedResource for RulesReview {
     fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         Box::pin(async move {
             let namespace = object.str(&["spec", "namespace"]).unwrap_or_default();
-            self.rbac.caught_up(RightsScope::Namespace(namespace)).await;
+            on_worker(self.rbac.caught_up(RightsScope::Namespace(namespace))).await;
             // Reads all rules of all roles, however large.
             leave_worker().await;
             self.review(&call.context.user, &object)
