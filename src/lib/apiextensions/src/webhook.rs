@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_flow::{Away, AwayError};
-use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker, on_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_webhook::{
     CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_revoked,
@@ -69,7 +69,7 @@ impl ConversionWebhook {
         api_version: &str,
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
-        let Some(_permit) = self.webhook.try_admit() else {
+        let Some(permit) = self.webhook.try_admit() else {
             return Err(self.too_many(api_version));
         };
         // The objects, and their copy in the request.
@@ -96,7 +96,12 @@ impl ConversionWebhook {
             answer_bytes: RESPONSE_BYTES + 4 * body.len(),
             body,
         };
-        let answer = self.webhook.call(call, &mut away).await.map_err(|why| match why {
+        let calling = async {
+            let _permit = permit;
+            self.webhook.call(call, &mut away).await
+        };
+        // Other callers wait for the call to end.
+        let answer = on_worker(calling).await.map_err(|why| match why {
             CallError::Failed(why) => failed(why.to_string()),
             CallError::NoRoom => self.too_many(api_version),
         })?;

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_flow::{Away, AwayError, BudgetGrant, response_part};
 use ferrokube_registry::RequestContext;
-use ferrokube_registry::offload::{is_costly, leave_worker};
+use ferrokube_registry::offload::{is_costly, leave_worker, on_worker};
 use ferrokube_webhook::{CallError, CallFault, WebhookCall};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -99,7 +99,7 @@ pub(super) async fn attempt(
     let review = PendingReview::new(write, objects, &uid, version);
     let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
-    let Some(_permit) = hook.webhook.try_admit() else { return Err(busy()) };
+    let Some(permit) = hook.webhook.try_admit() else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
         AwayError::TooLarge => ReviewFault::Failed(ferrokube_flow::too_large()),
@@ -112,8 +112,13 @@ pub(super) async fn attempt(
         answer_bytes: ANSWER_BYTES + 2 * length,
         body: review.into_json(),
     };
-    // The timeout includes the wait for a free call.
-    let answer = match tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await {
+    let calling = async {
+        let _permit = permit;
+        // The timeout includes the wait for a free call.
+        tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await
+    };
+    // Other callers wait for the call to end.
+    let answer = match on_worker(calling).await {
         Err(_) => Err(CallError::Failed(CallFault::Timeout)),
         Ok(answer) => answer,
     };

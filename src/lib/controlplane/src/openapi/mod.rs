@@ -301,7 +301,7 @@ impl OpenApi {
             if hashes.len() > INLINE_PATHS {
                 leave_worker_or_reject(caller, hashes.len() as u64).await?;
             }
-            Ok(self.list(hashes))
+            Ok::<_, Rejection>(self.list(hashes))
         };
         offload.run(caller, Box::pin(listing)).await
     }
