@@ -5,7 +5,8 @@
 //! with a checksum and in a page of its own:
 //!
 //! - Two *durable* slots, written alternately and synced when a journal is opened, a log is begun,
-//!   or the journal is closed. One of them is always intact.
+//!   or the journal is closed. One of them is always intact: one that could not be written, for
+//!   lack of space, is written again before the other.
 //! - The *mark*, written after an acknowledgement that leaves the queue empty, never synced. It
 //!   costs no sync because it is optional: it outlives the process, usually the power, and is
 //!   always true, being written after the sync it refers to. (A batch followed by another needs no
@@ -93,8 +94,10 @@ pub(crate) struct Manifest {
     file: Arc<dyn File>,
     /// Sequence number of the last durable slot.
     number: u64,
-    /// A slot could not be written: leave the other one alone, and do not write a mark beyond it.
-    given_up: bool,
+    /// There was no space for the next one.
+    is_behind: bool,
+    /// A call failed for another reason: nothing is known of the file any more.
+    is_broken: bool,
 }
 
 impl Manifest {
@@ -109,7 +112,16 @@ impl Manifest {
         // Allocates the pages, so that they can be overwritten in place on a full disk.
         file.write_at(MARK * PAGE, &[0; PAGE as usize])?;
         file.sync()?;
-        Ok(Self { file, number: 2, given_up: false })
+        Ok(Self::at(file, 2))
+    }
+
+    fn at(file: Arc<dyn File>, number: u64) -> Self {
+        Self { file, number, is_behind: false, is_broken: false }
+    }
+
+    /// Whether [`Self::settle`] is to be repeated: there was no space.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Reads a manifest; `None` if neither durable slot is intact.
@@ -129,16 +141,16 @@ impl Manifest {
         } else {
             LastRun { acknowledged: last.acknowledged, closed: last.closed }
         };
-        Ok(Some((Self { file, number: last.number, given_up: false }, left)))
+        Ok(Some((Self::at(file, last.number), left)))
     }
 
-    /// Writes a durable slot. Returns false if there is no space, and then never writes again: the
-    /// recorded bound remains true.
+    /// Writes a durable slot. Returns false if there is no space: the recorded bound remains true,
+    /// and the next call writes the same slot again.
     ///
     /// # Errors
     /// Any other IO error; fatal, like a failed sync.
     pub(crate) fn settle(&mut self, acknowledged: Acknowledged, closed: bool) -> io::Result<bool> {
-        if self.given_up {
+        if self.is_broken {
             return Ok(false);
         }
         let slot = ManifestSlot { number: self.number + 1, acknowledged, closed };
@@ -146,33 +158,33 @@ impl Manifest {
             .file
             .write_at(slot.number % 2 * PAGE, &slot.encode())
             .and_then(|()| self.file.sync());
-        self.number = slot.number;
-        self.given_up = written.is_err();
         match written {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.number = slot.number;
+                self.is_behind = false;
+                Ok(true)
+            }
             Err(error) if is_full(&error) => {
-                tracing::warn!(
-                    "no space for the manifest: acknowledgements are no longer recorded"
-                );
+                if !std::mem::replace(&mut self.is_behind, true) {
+                    tracing::warn!("no space for the manifest: it is written once there is");
+                }
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.is_broken = true;
+                Err(error)
+            }
         }
     }
 
-    /// Writes the mark, unsynced.
+    /// Writes the mark, unsynced. Without space it is left out.
     pub(crate) fn mark(&mut self, acknowledged: Acknowledged) {
-        if !self.given_up
-            && self
-                .file
-                .write_at(
-                    MARK * PAGE,
-                    &ManifestSlot { number: 0, acknowledged, closed: false }.encode(),
-                )
-                .is_err()
-        {
-            self.given_up = true;
+        if self.is_broken {
+            return;
         }
+        let slot = ManifestSlot { number: 0, acknowledged, closed: false };
+        let written = self.file.write_at(MARK * PAGE, &slot.encode());
+        self.is_broken = written.is_err_and(|error| !is_full(&error));
     }
 }
 
@@ -188,13 +200,38 @@ mod tests {
     }
 
     #[test]
-    fn after_a_slot_without_room_the_other_one_is_left_alone() {
+    fn a_slot_without_room_is_written_again_and_the_other_one_left_alone() {
+        let disk = SimDisk::default();
+        disk.make_dir(Path::new("/m")).unwrap();
+        let file = disk.create(Path::new("/m/MANIFEST")).unwrap();
+        let left = || Manifest::open(file.clone()).unwrap().unwrap().1.acknowledged;
+        let mut manifest = Manifest::create(file.clone(), at(1, 48, 0)).unwrap();
+        for log in [4, 6] {
+            disk.fail_next_write("MANIFEST", DiskFault::Enospc);
+            assert!(!manifest.settle(at(log, 48, 3), false).unwrap() && manifest.is_behind());
+            assert_eq!(left(), at(1, 48, 0), "the other slot");
+        }
+        disk.fail_next_write("MANIFEST", DiskFault::Enospc);
+        manifest.mark(at(6, 100, 7));
+        assert_eq!(left(), at(1, 48, 0), "a mark without room is left out");
+        manifest.mark(at(6, 200, 8));
+        assert_eq!(left(), at(6, 200, 8));
+        assert!(manifest.settle(at(9, 48, 8), false).unwrap() && !manifest.is_behind());
+        assert_eq!(left(), at(9, 48, 8));
+        // Now the other one.
+        disk.fail_next_write("MANIFEST", DiskFault::Enospc);
+        assert!(!manifest.settle(at(12, 48, 9), false).unwrap());
+        assert_eq!(left(), at(9, 48, 8));
+    }
+
+    #[test]
+    fn nothing_is_written_after_another_error() {
         let disk = SimDisk::default();
         disk.make_dir(Path::new("/m")).unwrap();
         let file = disk.create(Path::new("/m/MANIFEST")).unwrap();
         let mut manifest = Manifest::create(file.clone(), at(1, 48, 0)).unwrap();
-        disk.fail_next_write("MANIFEST", DiskFault::Enospc);
-        assert!(!manifest.settle(at(4, 48, 3), false).unwrap());
+        disk.fail_next_write("MANIFEST", DiskFault::Eio);
+        assert!(manifest.settle(at(4, 48, 3), false).is_err());
         let calls = disk.calls();
         assert!(!manifest.settle(at(9, 48, 8), true).unwrap());
         manifest.mark(at(9, 100, 9));

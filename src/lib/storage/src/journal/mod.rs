@@ -281,7 +281,13 @@ impl JournalWriter for Journal {
     }
 
     fn acknowledged(&mut self) {
-        self.manifest.mark(self.end);
+        if !self.manifest.is_behind() {
+            return self.manifest.mark(self.end);
+        }
+        // A few bytes at a fixed place, synced: there may be space again.
+        if let Err(error) = self.manifest.settle(self.end, false) {
+            self.space.broken = Some(format!("cannot write the manifest of the journal: {error}"));
+        }
     }
 
     fn close(&mut self) {

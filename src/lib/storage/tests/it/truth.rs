@@ -235,32 +235,36 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
 }
 
 /// Fault 8: a missing log is detected even if a power cut lost the mark of what was acknowledged in
-/// it.
+/// it, and even if there once was no space to record anything.
 #[test]
 fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
-    block_on(async {
+    for without_room in [None, Some(3), Some(4), Some(5)] {
         let disk = SimDisk::default();
         let journal =
             JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let store =
-            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
-                .unwrap();
-        for number in 0..12 {
-            commit(&store, create(&object(&format!("n{number}")), &"v".repeat(300))).await.unwrap();
-        }
-        let mut files = disk.crash(Crash::Dropped, 0).files();
-        store.close().await;
-        assert!(
-            files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log")).count()
-                > 2
-        );
+        let parts = Environment { journal, ..parts(&disk) };
+        let mut files = block_on(async {
+            let store = Store::open_with(Config::embedded(DIR), parts).unwrap();
+            for number in 0..12 {
+                if without_room == Some(number) {
+                    disk.fail_next_write("MANIFEST", DiskFault::Enospc);
+                }
+                let object = object(&format!("n{number}"));
+                commit(&store, create(&object, &"v".repeat(300))).await.unwrap();
+            }
+            let files = disk.crash(Crash::Dropped, 0).files();
+            store.close().await;
+            files
+        });
+        let logs = files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log"));
+        assert!(logs.count() > 2);
         files.remove(&last_log(&files));
         let refused = open(&SimDisk::with_files(&files)).err();
         assert!(
             matches!(&refused, Some(OpenError::Damaged { what, .. }) if what.contains("missing")),
-            "{refused:?}"
+            "{without_room:?}: {refused:?}"
         );
-    });
+    }
 }
 
 /// Fault 4: value content is never mistaken for a frame, so no value makes a torn batch look
