@@ -41,13 +41,13 @@ impl Cursor {
         after: Revision,
     ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
-        let (floor, is_shared) = {
+        let (is_gone, is_shared) = {
             let log = &resource.state.read().log;
-            (log.floor(), log.at(after).nth(1).is_some())
+            (after < log.floor() || log.is_cut(after), log.at(after).nth(1).is_some())
         };
         let in_archive =
             || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
-        if (after < floor && !in_archive()) || published.is_unknown(after) {
+        if (is_gone && !in_archive()) || published.is_unknown(after) {
             return Err(WatchError::Compacted(after));
         }
         // A watch may have ended between two events of one revision: give them all again.

@@ -15,6 +15,8 @@ const PASSED: usize = 1024;
 pub(crate) struct EventLog {
     events: VecDeque<Event>,
     floor: Revision,
+    /// Whether the floor's revision has several events, of which at least one was evicted.
+    is_floor_shared: bool,
     since_kept: usize,
     kept: BTreeMap<Revision, EntryMap>,
     asked: VecDeque<(Revision, EntryMap)>,
@@ -25,7 +27,7 @@ pub(crate) struct EventLog {
 pub struct ReadLimit {
     /// Number of events.
     pub events: usize,
-    /// Bytes of their values.
+    /// Bytes that they keep alive ([`Event::value_bytes`]).
     pub bytes: usize,
 }
 
@@ -46,7 +48,7 @@ impl ReadLimit {
             }
             reached = Some(event.revision());
             if topic.concerns(event) {
-                bytes += event.entry.bytes.len();
+                bytes += event.value_bytes();
                 taken.push(event.clone());
             }
         }
@@ -68,6 +70,7 @@ impl EventLog {
         Self {
             events: VecDeque::new(),
             floor,
+            is_floor_shared: false,
             since_kept: 0,
             kept: BTreeMap::new(),
             asked: VecDeque::new(),
@@ -79,11 +82,19 @@ impl EventLog {
         self.floor
     }
 
+    /// Whether events at the revision are missing although those after it are complete: several
+    /// objects changed at once, and a reader may have seen only some of them.
+    pub(crate) fn is_cut(&self, revision: Revision) -> bool {
+        self.is_floor_shared && revision == self.floor
+    }
+
     /// Appends an event. Retains the resulting state if `replay_events` have passed since the last
-    /// retained one.
+    /// retained one, and after each further event of that revision.
     pub(crate) fn push(&mut self, event: Event, map: &EntryMap, replay_events: usize) {
         self.since_kept += 1;
-        if self.since_kept >= replay_events {
+        let is_of_kept =
+            self.kept.last_key_value().is_some_and(|(last, _)| *last == event.revision());
+        if self.since_kept >= replay_events || is_of_kept {
             self.since_kept = 0;
             self.kept.insert(event.revision(), map.clone());
         }
@@ -94,7 +105,11 @@ impl EventLog {
     pub(crate) fn evict(&mut self, count: usize) -> (Vec<Event>, BTreeMap<Revision, EntryMap>) {
         let gone: Vec<Event> = self.events.drain(..count.min(self.events.len())).collect();
         if let Some(last) = gone.last() {
-            self.floor = last.revision();
+            let floor = last.revision();
+            let before = gone.iter().nth_back(1).map(Event::revision);
+            let after = self.events.front().map(Event::revision);
+            self.is_floor_shared = [Some(self.floor), before, after].contains(&Some(floor));
+            self.floor = floor;
         }
         let kept = self.kept.split_off(&self.floor);
         self.asked.retain(|(revision, _)| *revision >= self.floor);
@@ -200,5 +215,107 @@ impl Replay {
             }
         }
         (self.map, worked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{CheckedEpoch, Entry, Sidecar};
+    use crate::key::Prefix;
+    use std::sync::Arc;
+
+    fn entry(revision: u64, name: &str, len: usize) -> Arc<Entry> {
+        let revision = Revision(revision);
+        Arc::new(Entry {
+            key: Prefix::new("pods").unwrap().key(Some("ns"), name).unwrap(),
+            revision,
+            create_revision: revision,
+            bytes: vec![b' '; len].into(),
+            sidecar: Sidecar::default(),
+            checked: CheckedEpoch::default(),
+        })
+    }
+
+    fn event(revision: u64, name: &str) -> Event {
+        Event { entry: entry(revision, name, 10), previous: None, deleted: false }
+    }
+
+    fn revisions(events: &[Event]) -> Vec<u64> {
+        events.iter().map(|event| event.revision().0).collect()
+    }
+
+    /// A log of one event at each of these revisions.
+    fn log(revisions: &[u64]) -> EventLog {
+        let (mut log, mut map) = (EventLog::new(Revision(0)), EntryMap::new());
+        for (index, revision) in revisions.iter().enumerate() {
+            let event = event(*revision, &format!("n{index}"));
+            map.insert(event.entry.key.clone(), event.entry.clone());
+            log.push(event, &map, 2);
+        }
+        log
+    }
+
+    #[test]
+    fn a_read_is_bounded_by_the_values_that_its_events_replaced() {
+        let shrunk = |revision| Event {
+            entry: entry(revision, "a", 10),
+            previous: Some(entry(revision - 1, "a", 1000)),
+            deleted: false,
+        };
+        let events: Vec<Event> = (2..100).map(shrunk).collect();
+        let most = ReadLimit { events: 50, bytes: 3000 };
+        let (taken, reached) = most.of(&Topic::everything(), events.iter());
+        assert_eq!((taken.len(), reached), (3, Some(Revision(4))), "the third one is too much");
+    }
+
+    #[test]
+    fn a_long_row_of_other_topics_ends_a_read_between_two_revisions() {
+        let passed = PASSED as u64;
+        let most = ReadLimit { events: 50, bytes: 1 << 20 };
+        let topic = Topic::name("wanted");
+        // One event at the first revision, two at each of the others.
+        let others = (3..2 * passed + 10).map(|number| event(number / 2, "other"));
+        let others: Vec<Event> = others.chain([event(5000, "wanted")]).collect();
+        let (taken, reached) = most.of(&topic, others.iter());
+        let first = Revision(passed / 2 + 1);
+        assert_eq!((taken.len(), reached), (0, Some(first)), "and all of the last revision");
+        let rest = others.partition_point(|event| event.revision() <= first);
+        assert_eq!(rest, PASSED + 1);
+        let (taken, reached) = most.of(&topic, others[rest..].iter());
+        assert_eq!((taken.len(), reached), (0, Some(Revision(passed + 1))));
+        let (taken, reached) = most.of(&topic, others[others.len() - 9..].iter());
+        assert_eq!((revisions(&taken), reached), (vec![5000], Some(Revision(5000))));
+        // Each event of the topic allows for as many others.
+        let mixed: Vec<Event> = (1..3 * passed)
+            .map(|number| event(number, if number % 100 == 0 { "wanted" } else { "other" }))
+            .collect();
+        let (taken, reached) = most.of(&topic, mixed.iter());
+        let few = passed / 100;
+        assert_eq!((taken.len() as u64, reached), (few, Some(Revision(passed + few))));
+    }
+
+    #[test]
+    fn a_revision_is_cut_if_any_of_its_events_was_evicted() {
+        for count in 1..=3 {
+            let mut log = log(&[1, 2, 2, 2, 3, 4]);
+            log.evict(1);
+            assert!(!log.is_cut(Revision(1)), "it was the only one");
+            log.evict(count);
+            assert_eq!((log.floor(), log.is_cut(Revision(2))), (Revision(2), true), "{count} gone");
+            assert!(!log.is_cut(Revision(1)) && !log.is_cut(Revision(3)));
+            while log.floor() < Revision(3) {
+                assert!(log.is_cut(log.floor()), "one at a time");
+                log.evict(1);
+            }
+            assert!(!log.is_cut(Revision(3)) && !log.is_cut(Revision(2)));
+        }
+    }
+
+    #[test]
+    fn a_retained_state_has_all_of_its_revision() {
+        let log = log(&[1, 2, 2, 2, 3]);
+        assert_eq!(log.kept.keys().map(|at| at.0).collect::<Vec<_>>(), [2]);
+        assert_eq!(log.kept[&Revision(2)].len(), 4);
     }
 }

@@ -404,9 +404,17 @@ impl Published {
         let (most, quiet) = (self.bounds.most, self.quiet_bytes());
         let old =
             |front: &RetainedEvent| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
+        let newest = self.newest();
         self.evict_while(retention, |retention, front| {
-            retention.bytes > most || (retention.bytes > quiet && old(front))
+            let is_over = retention.bytes > most || (retention.bytes > quiet && old(front));
+            is_over && Some(front.revision) != newest
         });
+    }
+
+    /// The revision whose events stay, whatever they cost: those of the last one, if they exist
+    /// nowhere else. A client that lists at that revision can watch from there.
+    fn newest(&self) -> Option<Revision> {
+        self.replay_cache.archive().is_none().then(|| self.revision())
     }
 
     /// Limit for events that are no longer young. Without an archive, the full bound: they exist
@@ -423,7 +431,10 @@ impl Published {
     /// Time until [`Self::trim`] has work; `None` if that needs another event first.
     pub(crate) fn trim_in(&self, now_ms: u64) -> Option<Duration> {
         let retention = self.retention.lock();
-        let front = retention.queue.front().filter(|_| retention.bytes > self.quiet_bytes())?;
+        let is_over = |front: &&RetainedEvent| {
+            retention.bytes > self.quiet_bytes() && Some(front.revision) != self.newest()
+        };
+        let front = retention.queue.front().filter(is_over)?;
         Some(Duration::from_millis(
             front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms),
         ))
@@ -526,9 +537,7 @@ fn cost(event: &Event) -> usize {
 
 /// Upper bound of an event's memory, in bytes.
 pub(crate) fn event_bytes(event: &Event) -> usize {
-    EVENT_OVERHEAD
-        + event.entry.bytes.len()
-        + event.previous.as_ref().map_or(0, |previous| previous.bytes.len())
+    EVENT_OVERHEAD + event.value_bytes()
 }
 
 /// Change in live bytes caused by an event.

@@ -172,6 +172,11 @@ impl Event {
     pub fn revision(&self) -> Revision {
         self.entry.revision
     }
+
+    /// Bytes of the values that it keeps alive: its own, and the one that it replaced.
+    pub fn value_bytes(&self) -> usize {
+        self.entry.bytes.len() + self.previous.as_ref().map_or(0, |before| before.bytes.len())
+    }
 }
 
 /// An entry's expiry.

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Limits of a batch of events. A client that stops reading keeps the objects of a batch from being
-/// freed.
-const BATCH: ReadLimit = ReadLimit { events: 128, bytes: 8 * 1024 };
+/// freed, and those that they replaced: they are shown when they leave a selection.
+const BATCH: ReadLimit = ReadLimit { events: 128, bytes: 16 * 1024 };
 /// Objects of the initial state inspected between yields.
 const INSPECTED: usize = 1024;
 /// Bookmark interval.

@@ -218,24 +218,25 @@ impl Scan<'_> {
             {
                 for op in frame.ops() {
                     self.take(&op)?;
+                    // A frame of many small values may replace large ones.
+                    if let Some(last) = self.events.last().filter(|_| self.is_full()) {
+                        return Ok(last.revision().0);
+                    }
                 }
                 reached = frame.header.last;
                 self.bytes += frame.bytes.len() as u64;
-                let most = self.wanted.most;
-                if self.events.len() > most.events {
-                    self.events.truncate(most.events);
-                    return Ok(self.events.last().map_or(after, |event| event.revision().0));
-                }
-                if reached >= self.wanted.until.0
-                    || self.events.len() == most.events
-                    || self.event_bytes >= most.bytes
-                    || self.bytes >= SCAN_BYTES
-                {
+                if reached >= self.wanted.until.0 || self.bytes >= SCAN_BYTES {
                     return Ok(reached);
                 }
             }
         }
         Ok(reached)
+    }
+
+    /// Whether the events fill a read. Each has a revision of its own in this resource.
+    fn is_full(&self) -> bool {
+        let most = self.wanted.most;
+        self.events.len() >= most.events || self.event_bytes >= most.bytes
     }
 
     fn take(&mut self, op: &Op<'_>) -> Result<(), ScanError> {

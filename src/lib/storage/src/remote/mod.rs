@@ -33,7 +33,8 @@
 //! Values that cannot be read are logged by key, neither served nor deleted; a create under such a
 //! key conflicts. Resources that are not served are logged once each, and left alone. All writes of
 //! a transaction share one revision here, also those of one resource: a read never splits a
-//! revision, and a cursor after such a revision gives it again.
+//! revision, and a cursor after such a revision gives it again, or is compacted once a part of it
+//! was evicted.
 //!
 //! TTLs are the engine's: what expires arrives as a delete.
 //!

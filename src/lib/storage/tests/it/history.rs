@@ -197,6 +197,42 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
     });
 }
 
+/// A batch of small values may replace large ones, which its events keep alive.
+#[test]
+fn a_read_of_the_journal_is_bounded_by_replaced_values() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let parts = crate::load::parts(&disk);
+        let journal =
+            JournalLimits { segment_bytes: 64 << 20, retain_bytes: 64 << 20, ..parts.journal };
+        let config = Config { history_bytes: 1000, ..Config::embedded("/sim/storage") };
+        let store = Store::open_with(config, Environment { journal, ..parts }).unwrap();
+        let keys: Vec<_> = (0..60).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
+        for key in &keys {
+            commit(&store, create(key, &"x".repeat(100_000))).await.unwrap();
+        }
+        let before = store.revision();
+        hold(&store);
+        let tickets: Vec<_> =
+            keys.iter().map(|key| store.submit(write(key, "short")).unwrap()).collect();
+        release(&store);
+        for ticket in tickets {
+            ticket.committed().await.unwrap();
+        }
+        let mut cursor = store.watch(&Prefix::new("configmaps").unwrap(), before).unwrap();
+        let most = ReadLimit { events: 100, bytes: 250_000 };
+        let mut seen = cursor.next_within(most).await.unwrap().len();
+        assert_eq!(seen, 3);
+        let held = store.stats().replay_bytes;
+        assert!(held < 1_300_000, "{held} bytes were read for them");
+        while cursor.bookmark().is_none() {
+            seen += cursor.next_within(most).await.unwrap().len();
+        }
+        assert_eq!(seen, keys.len());
+        store.close().await;
+    });
+}
+
 /// One batch may hold more events than one read of the journal.
 #[test]
 fn a_watch_through_a_batch_of_thousands_misses_nothing() {

@@ -397,6 +397,43 @@ async fn a_revision_is_given_whole() {
     assert_eq!(resumed.next(1).await.unwrap().len(), 3, "the client may have seen only one");
 }
 
+/// A client may have seen some of its events, and can no longer be given the others.
+#[tokio::test]
+async fn a_revision_of_which_a_part_was_evicted_is_compacted() {
+    let (prefix, other) = (Prefix::new("quotas").unwrap(), key("configmaps", "ns", "a"));
+    for history_bytes in [100, 2500] {
+        let engine = Arc::new(SharedEngine::default().client());
+        let parts = Environment::default();
+        let attached = Store::attach(engine, Arc::new(TextValues), history_bytes, parts).await;
+        let store = attached.unwrap();
+        commit(&store, create(&other, "v")).await.unwrap();
+        let writes = ["a", "b", "c"].map(|name| Write::Put(put(&key("quotas", "ns", name), "1")));
+        let txn = Txn { guards: Vec::new(), writes: writes.to_vec() };
+        let shared = commit(&store, txn).await.unwrap().revision;
+        let (mut given, mut cut) = (0, 0);
+        while store.history(&prefix).listed <= shared && cut < 5 {
+            let listed = store.history(&prefix).listed;
+            match store.watch(&prefix, shared) {
+                Ok(mut watch) => {
+                    assert!(listed < shared && watch.is_behind(), "{listed} {shared}");
+                    assert_eq!(watch.next(1).await.unwrap().len(), 3, "all of it again");
+                    given += 1;
+                }
+                Err(WatchError::Compacted(at)) => {
+                    assert_eq!((at, listed), (shared, shared));
+                    cut += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            // Who lists now can watch from there.
+            assert!(store.watch(&prefix, store.revision()).is_ok());
+            commit(&store, write(&other, "v")).await.unwrap();
+        }
+        assert!(given > 0 && cut > 0, "{given} {cut}");
+        store.close().await;
+    }
+}
+
 #[tokio::test]
 async fn unreadable_values_are_neither_served_nor_overwritten() {
     let (engine, _, [one, other]) = two().await;
