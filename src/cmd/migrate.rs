@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
+/// An idle API server renews its Lease every 10 s.
+const OBSERVED: Duration = Duration::from_secs(12);
+
 #[derive(Debug, Args)]
 pub(crate) struct MigrateFlags {
     /// Source: a data directory, or etcd://HOST:PORT,HOST:PORT
@@ -84,7 +87,8 @@ pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
             let held = DataDir::open(Some(to))?;
             let target = DirectoryTarget {
                 journal: held.join("store"),
-                unfinished: held.join("store.unfinished"),
+                unfinished: held.unfinished_store(),
+                observed: OBSERVED,
             };
             let copy = ferrokube_migrate::to_directory(&etcd, &codec, &target, &report);
             let summary = runtime.block_on(copy)?;
@@ -113,10 +117,13 @@ fn etcd(flags: &MigrateFlags, members: &[String]) -> anyhow::Result<EtcdConfig> 
 }
 
 fn describe(summary: &MigrationSummary) -> String {
-    let MigrationSummary { keys, present, hash, revision, unserved } = summary;
+    let MigrationSummary { keys, present, started_over, hash, revision, unserved } = summary;
     let mut text = format!("{keys} keys moved and compared, hash {hash}, revision {revision}");
     if *present > 0 {
         let _ = write!(text, "; {present} of them had been copied before");
+    }
+    if *started_over {
+        text.push_str("; an unfinished copy was removed before");
     }
     text.push('\n');
     for (resource, count) in unserved {

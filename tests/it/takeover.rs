@@ -11,6 +11,7 @@ use ferrokube_etcd::{EtcdConfig, EtcdKeys, EtcdTls};
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -255,9 +256,17 @@ async fn a_server_moves_into_etcd_and_back_through_kills() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        if !back.join("store").exists() {
-            migrated(&url, back.to_str().unwrap());
-        }
+        let unfinished = back.join("store.unfinished");
+        let _ = std::fs::remove_dir_all(&unfinished);
+        let mut child =
+            migrate(&url, back.to_str().unwrap()).stdout(Stdio::null()).spawn().unwrap();
+        let is_begun = || async { std::fs::metadata(&unfinished).map_err(|why| why.to_string()) };
+        wait_until("the copy is begun", BOUND, is_begun).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        is_refused(&back);
+        let text = migrated(&url, back.to_str().unwrap());
+        assert!(text.contains("an unfinished copy was removed"), "{text}");
         std::fs::remove_dir_all(server.data_dir()).unwrap();
         std::fs::rename(&back, server.data_dir()).unwrap();
         server.restart_with(&[]).unwrap();
@@ -265,6 +274,15 @@ async fn a_server_moves_into_etcd_and_back_through_kills() {
         assert_eq!(admin.get(&format!("{MAPS}/in-etcd")).await.unwrap().status, 200);
         assert!(create(&admin, "home").await > shown && is_expired(&admin, shown).await);
     }
+}
+
+/// A server names the unfinished migration, and makes no empty state.
+fn is_refused(data: &Path) {
+    let output = Launch::new(FERROKUBE).role("apiserver").command(data).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("store.unfinished is of a migration that has not finished"), "{said}");
+    assert!(!data.join("store").exists());
 }
 
 /// A killed run may have been done just before.

@@ -17,7 +17,10 @@ pub fn journal(directory: &Path) -> Finding {
     let store = directory.join(STORE);
     let shown = store.display();
     let Ok(entries) = fs::read_dir(&store) else {
-        return if directory.join("store.made").exists() {
+        return if directory.join("store.unfinished").exists() {
+            let what = format!("{shown}.unfinished is of a migration that has not finished");
+            Finding::failed(STORE, what, "repeat the migration: see docs/backup.md")
+        } else if directory.join("store.made").exists() {
             let what = format!("{shown} is missing, but there was state in it");
             Finding::failed(STORE, what, "restore a backup: see docs/backup.md")
         } else {
@@ -70,6 +73,9 @@ mod tests {
         let made = tempfile::tempdir().unwrap();
         let directory = made.path();
         assert_eq!(journal(directory).outcome, CheckOutcome::Skipped);
+        fs::create_dir(directory.join("store.unfinished")).unwrap();
+        assert!(journal(directory).what.ends_with("has not finished"), "{:?}", journal(directory));
+        fs::remove_dir(directory.join("store.unfinished")).unwrap();
         fs::write(directory.join("store.made"), "").unwrap();
         assert_eq!(journal(directory).outcome, CheckOutcome::Failed);
         let config = Config::embedded(directory.join("store"));

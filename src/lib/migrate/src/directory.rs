@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Max concurrent writes.
 const CONCURRENT: usize = 256;
@@ -27,10 +28,14 @@ pub struct DirectoryTarget {
     pub journal: PathBuf,
     /// Name until complete, in the same directory. An existing one is removed.
     pub unfinished: PathBuf,
+    /// How long etcd is observed at least, from the first read to the last. Longer than the pauses
+    /// between writes of a server without requests, so that each running one is noticed.
+    pub observed: Duration,
 }
 
-/// Copies the state from etcd into a new store; a repeated call starts over. Requires a Tokio
-/// runtime.
+/// Copies the state from etcd into a new store; a repeated call starts over. Nothing has changed in
+/// etcd from the first read until the store is complete, or it is [`MigrateError::Changed`].
+/// Requires a Tokio runtime.
 ///
 /// # Errors
 /// [`MigrateError`].
@@ -40,10 +45,12 @@ pub async fn to_directory(
     target: &DirectoryTarget,
     report: Report<'_>,
 ) -> Result<MigrationSummary, MigrateError> {
-    make_room(target)?;
+    let started_over = make_room(target)?;
     let keys = EtcdKeys::new(etcd)?;
     let base = base(&keys).await?;
-    let origin = read_revision(&keys).await?.saturating_add(base).max(now_us());
+    let begun = Instant::now();
+    let since = read_revision(&keys).await?;
+    let origin = since.saturating_add(base).max(now_us());
     let config =
         Config { origin: Some(Revision(origin)), ..Config::embedded(target.unfinished.clone()) };
     let store = Store::open(config)?;
@@ -63,16 +70,17 @@ pub async fn to_directory(
     if let Some((count, key, why)) = unreadable {
         return Err(MigrateError::Unreadable { count, key, why });
     }
-    if current_versions(&keys).await? != versions {
-        return Err(MigrateError::Changed);
-    }
     let revision = store.revision().0;
     store.close().await;
     drop(store);
     compare(&target.unfinished, contents)?;
+    tokio::time::sleep_until(begun + target.observed).await;
+    if current_versions(&keys, since).await? != versions {
+        return Err(MigrateError::Changed);
+    }
     finish(target)?;
     let (keys, hash) = (contents.count(), contents.hash());
-    Ok(MigrationSummary { keys, present: 0, hash, revision, unserved })
+    Ok(MigrationSummary { keys, present: 0, started_over, hash, revision, unserved })
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> MigrateError {
@@ -80,15 +88,15 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> M
     move |source| MigrateError::Io { what, path, source }
 }
 
-fn make_room(target: &DirectoryTarget) -> Result<(), MigrateError> {
+/// Returns whether an unfinished copy was removed.
+fn make_room(target: &DirectoryTarget) -> Result<bool, MigrateError> {
     if target.journal.exists() {
         return Err(MigrateError::NotEmpty(target.journal.display().to_string()));
     }
     match std::fs::remove_dir_all(&target.unfinished) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(io_error("remove", &target.unfinished)(error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io_error("remove", &target.unfinished)(error)),
     }
 }
 
@@ -120,11 +128,14 @@ fn version(versions: &mut StateDigest, value: &EtcdValue) {
     versions.add(key.as_bytes(), &value.revision.to_le_bytes());
 }
 
-/// Digest of keys and revisions, without expiring ones.
-async fn current_versions(keys: &EtcdKeys) -> Result<StateDigest, MigrateError> {
+/// Digest of keys and revisions, without expiring ones, none of which may have been written since.
+async fn current_versions(keys: &EtcdKeys, since: u64) -> Result<StateDigest, MigrateError> {
     let (mut versions, mut start) = (StateDigest::default(), None);
     loop {
         let page = keys.page(start, true).await.map_err(MigrateError::Etcd)?;
+        if page.values.iter().any(|value| value.lease != 0 && value.revision > since) {
+            return Err(MigrateError::Changed);
+        }
         let lasting = page.values.iter().filter(|value| value.lease == 0);
         lasting.for_each(|value| version(&mut versions, value));
         start = page.next;

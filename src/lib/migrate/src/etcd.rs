@@ -50,6 +50,7 @@ pub async fn to_etcd(
     Ok(MigrationSummary {
         keys: expected.count(),
         present,
+        started_over: false,
         hash: expected.hash(),
         revision: base.saturating_add(revision),
         unserved: BTreeMap::new(),

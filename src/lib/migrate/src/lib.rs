@@ -3,10 +3,11 @@
 //! Must never know objects, HTTP or flags. Start at [`to_etcd`] and [`to_directory`].
 //!
 //! - No server may run on either side: the embedded store is locked, and etcd's keys must be the
-//!   same at the end as at the start.
-//! - The target must be empty, or an unfinished migration from the same source, which is continued.
-//!   No server starts on an unfinished target: etcd contains a note
-//!   (`ferrokube_etcd::MigrationNote`), and a directory is renamed at the end.
+//!   same at the end as at the start, which are further apart than two writes of an idle server.
+//! - The target must be empty, or an unfinished migration, which is continued in etcd if it is from
+//!   the same source, and begun again in a directory. No server starts on an unfinished target:
+//!   etcd contains a note (`ferrokube_etcd::MigrationNote`), and a directory has another name until
+//!   the end, by which servers refuse it.
 //! - Revisions continue above those of the source: the embedded store begins there, and etcd's
 //!   servers add the base in the note. So an earlier watch gets 410, and no revision refers to two
 //!   states.
@@ -37,6 +38,8 @@ pub struct MigrationSummary {
     pub keys: u64,
     /// Keys already copied by an earlier run.
     pub present: u64,
+    /// An unfinished copy of an earlier run was removed.
+    pub started_over: bool,
     /// Hash of all keys and values, as compared.
     pub hash: String,
     /// The target's revisions are above this one.

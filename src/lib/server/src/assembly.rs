@@ -224,6 +224,9 @@ fn open_local(
     directory: &DataDir,
 ) -> Result<Store, BuildError> {
     let is_embedded = matches!(config.engine, Engine::Embedded(_));
+    if matches!(&config.engine, Engine::Embedded(path) if *path == directory.join("store")) {
+        directory.check_migration()?;
+    }
     config.must_exist |= is_embedded && directory.had_state();
     let begun = Instant::now();
     let store = loop {

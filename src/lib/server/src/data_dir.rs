@@ -9,6 +9,7 @@
 //!                    next to it, such as controller-manager.kubeconfig
 //! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
+//! store.unfinished/  the journal of a migration until it is complete
 //! audit.log          audit log; older ones next to it, and .audit.log.reserve, which reserves disk space
 //! ferrokube.log      the log of an all-in-one; older ones next to it
 //! ```
@@ -33,6 +34,10 @@ const PLENTY_BYTES: u64 = 4 << 20;
 
 /// Written once a journal exists.
 const STATE_MADE: &str = "store.made";
+
+const STORE: &str = "store";
+/// Name of a store until its migration is complete.
+const UNFINISHED: &str = "store.unfinished";
 
 type Upgrade = fn(&Path) -> Result<(), InputError>;
 
@@ -135,6 +140,24 @@ impl DataDir {
         }
         let text = "The server was started with embedded storage here. Remove this file to let it start with an empty state if store/ is missing.\n";
         Ok(files::write(&self.join(STATE_MADE), text.as_bytes(), FileMode::Private)?)
+    }
+
+    /// Where a migration makes the store, until it is complete.
+    pub fn unfinished_store(&self) -> PathBuf {
+        self.join(UNFINISHED)
+    }
+
+    /// Refuses a directory in which a migration has begun to make the store: the server would make
+    /// an empty one.
+    pub(crate) fn check_migration(&self) -> Result<(), InputError> {
+        let unfinished = self.unfinished_store();
+        if self.join(STORE).exists() || !unfinished.exists() {
+            return Ok(());
+        }
+        Err(InputError::Unusable(format!(
+            "{} is of a migration that has not finished: repeat it, or remove that directory to start with an empty state",
+            unfinished.display()
+        )))
     }
 
     /// Advice for a missing journal.
@@ -279,6 +302,18 @@ mod tests {
         assert!(open(&path).is_err());
         drop(first);
         open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_half_migrated_directory_is_refused_until_it_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = open(&directory.path().join("data")).unwrap();
+        data.check_migration().unwrap();
+        std::fs::create_dir(data.unfinished_store()).unwrap();
+        let message = data.check_migration().unwrap_err().to_string();
+        assert!(message.contains("store.unfinished is of a migration"), "{message}");
+        std::fs::rename(data.unfinished_store(), data.join(STORE)).unwrap();
+        data.check_migration().unwrap();
     }
 
     #[test]

@@ -14,7 +14,8 @@ use ferrokube_storage::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn config(url: &str) -> EtcdConfig {
     EtcdConfig {
@@ -45,6 +46,7 @@ fn target(journal: &Path) -> DirectoryTarget {
     DirectoryTarget {
         journal: journal.to_owned(),
         unfinished: journal.with_extension("unfinished"),
+        observed: Duration::ZERO,
     }
 }
 
@@ -151,6 +153,60 @@ async fn fault_09_a_migration_there_and_back_keeps_all_and_revisions_rise() {
     }
 }
 
+/// `text` in base64, for requests in JSON.
+fn base64(text: &str) -> &str {
+    match text {
+        "/registry/configmaps/ns/n1" => "L3JlZ2lzdHJ5L2NvbmZpZ21hcHMvbnMvbjE=",
+        "/registry/events/ns/late" => "L3JlZ2lzdHJ5L2V2ZW50cy9ucy9sYXRl",
+        "=x" => "PXg=",
+        other => panic!("{other:?} is not encoded"),
+    }
+}
+
+/// Servers that were not stopped: whatever one writes, the copy is not taken for the state.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_09_a_write_to_etcd_during_a_migration_is_noticed() {
+    for (process, folder) in etcds() {
+        let etcd = config(&process.url());
+        let journal = folder.path().join("store");
+        keys_of(&etcd).await;
+        filled(&journal).await;
+        into_etcd(&journal, &etcd).await.unwrap();
+        let [object, event, value] =
+            ["/registry/configmaps/ns/n1", "/registry/events/ns/late", "=x"].map(base64);
+        process.post("/v3/lease/grant", r#"{"TTL":"600","ID":"77"}"#);
+        let changes = [
+            ("/v3/kv/put", format!(r#"{{"key":"{object}","value":"{value}"}}"#)),
+            ("/v3/kv/put", format!(r#"{{"key":"{event}","value":"{value}","lease":"77"}}"#)),
+            ("/v3/kv/deleterange", format!(r#"{{"key":"{object}"}}"#)),
+            ("/v3/kv/put", format!(r#"{{"key":"{object}","value":"{value}"}}"#)),
+        ];
+        let back = target(&folder.path().join("back"));
+        let codec: Arc<dyn ValueCodec> = Arc::new(TextValues);
+        for (index, (path, body)) in changes.iter().enumerate() {
+            let written = AtomicBool::new(false);
+            // At the first key, or after most of them.
+            let report = |done, _| {
+                if (done > 70 || index == 0) && !written.swap(true, Ordering::Relaxed) {
+                    process.post(path, body);
+                }
+            };
+            let outcome = to_directory(&etcd, &codec, &back, &report).await;
+            assert!(matches!(outcome, Err(MigrateError::Changed)), "{path} {body}: {outcome:?}");
+            assert!(!back.journal.exists() && back.unfinished.exists());
+        }
+        let observed = Duration::from_millis(1500);
+        let begun = Instant::now();
+        let back = DirectoryTarget { observed, ..back };
+        let done = to_directory(&etcd, &codec, &back, &|_, _| {}).await.unwrap();
+        assert!(done.started_over && begun.elapsed() >= observed, "{:?}", begun.elapsed());
+        let store = Store::open(Config::embedded(&back.journal)).unwrap();
+        assert_eq!(text(&store.get(&key("configmaps", "ns", "n1")).unwrap()), "x");
+        assert!(store.get(&key("events", "ns", "late")).is_some());
+        store.close().await;
+    }
+}
+
 /// What expired before, expires still.
 fn expires(journal: &Path) {
     let state = ferrokube_storage::JournalFiles::of_directory(&disk(), journal).unwrap().state();
@@ -191,7 +247,7 @@ async fn an_unfinished_migration_is_continued_and_no_server_starts_on_it() {
         let to = target(&back);
         std::fs::create_dir(&to.unfinished).unwrap();
         std::fs::write(to.unfinished.join("rubbish"), "x").unwrap();
-        from_etcd(&etcd, &back).await.unwrap();
+        assert!(from_etcd(&etcd, &back).await.unwrap().started_over);
         assert!(!to.unfinished.exists());
     }
 }
