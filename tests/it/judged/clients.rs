@@ -307,7 +307,8 @@ async fn watch(
         if items.iter().any(is_last) {
             return;
         }
-        let mut record = WatchRecord { store: index, after, until: None, events: Vec::new() };
+        let (until, events) = (None, Vec::new());
+        let mut record = WatchRecord { store: index, is_of_topic: false, after, until, events };
         let mut position = after;
         let end = loop {
             match follow(&slot.client(), &mut position, &mut record.events).await {

@@ -1,8 +1,8 @@
 //! Clients of several stores, whose doings a [`ClientRecorder`] notes.
 
 use super::judge::{Acknowledgement, ClientRecorder, JudgedEvent, JudgedWrite, WatchRecord};
-use super::{Dice, commit, delete, key, text, write};
-use crate::{CommitError, Guard, Key, Prefix, Revision, Store, Txn, WatchError};
+use super::{Dice, PUT_EPOCH, commit, delete, key, text, write};
+use crate::{CommitError, Guard, Key, Prefix, Revision, Store, Topic, Txn, WatchError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
@@ -35,13 +35,15 @@ pub struct RunningClients {
 }
 
 impl RunningClients {
-    /// Starts them, with a watch on each store. The stores' state is empty.
+    /// Starts them, with a watch on each store, and one of a topic. The stores' state is empty.
     pub fn start(stores: &[Store], load: ClientLoad) -> Self {
         let recorder = ClientRecorder::default();
         let is_over = Arc::new(AtomicBool::new(load.operations > 0));
         let (mut clients, mut watches) = (JoinSet::new(), JoinSet::new());
         for (index, store) in stores.iter().enumerate() {
-            watches.spawn(watch(index, store.clone(), recorder.clone()));
+            for is_of_topic in [false, true] {
+                watches.spawn(watch(index, store.clone(), recorder.clone(), is_of_topic));
+            }
             for number in 0..load.clients {
                 let client = StoreClient {
                     store: (index, store.clone()),
@@ -86,7 +88,8 @@ impl RunningClients {
         loop {
             number += 1;
             let object = key(RESOURCE, "ns", &format!("{LAST}-{number}"));
-            let (began, text) = (self.recorder.now(), format!("last-{number}"));
+            // Of the topic.
+            let (began, text) = (self.recorder.now(), format!("last-{number:05}"));
             let outcome = commit(&self.stores[0], write(&object, &text)).await;
             let outcome = acknowledgement(outcome.map(|done| done.revision).as_ref());
             let done = JudgedWrite { text: Some(text), guard: None, outcome };
@@ -173,7 +176,7 @@ impl StoreClient {
 }
 
 /// Watches until the last event; starts over when the history is gone.
-async fn watch(index: usize, store: Store, recorder: ClientRecorder) {
+async fn watch(index: usize, store: Store, recorder: ClientRecorder, is_of_topic: bool) {
     let prefix = Prefix::new(RESOURCE).unwrap();
     let is_last = |key: &Key| key.name().starts_with(LAST);
     loop {
@@ -182,8 +185,13 @@ async fn watch(index: usize, store: Store, recorder: ClientRecorder) {
         if snapshot.range(None, None).any(|entry| is_last(&entry.key) && entry.revision <= after) {
             return;
         }
-        let mut cursor = store.watch(&prefix, after).unwrap();
-        let mut record = WatchRecord { store: index, after, until: None, events: Vec::new() };
+        let topic = match is_of_topic {
+            true => Topic::field(PUT_EPOCH, 0, ""),
+            false => Topic::everything(),
+        };
+        let mut cursor = store.watch_topic(&prefix, topic, after).unwrap();
+        let (until, events) = (None, Vec::new());
+        let mut record = WatchRecord { store: index, is_of_topic, after, until, events };
         let is_compacted = loop {
             match cursor.next(16).await {
                 Ok(events) => record.events.extend(events.iter().map(JudgedEvent::new)),

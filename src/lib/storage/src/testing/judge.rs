@@ -5,7 +5,7 @@
 //! search for an order is needed.
 
 use super::shared::stored_text;
-use super::text;
+use super::{has_fields, text};
 use crate::remote::RemoteChange;
 use crate::{Event, Key, Revision};
 use bytes::Bytes;
@@ -101,6 +101,8 @@ struct ClientOperation {
 pub struct WatchRecord {
     /// Index of the store that gave the events.
     pub store: usize,
+    /// Whether it is of the topic of values without fields ([`has_fields`]).
+    pub is_of_topic: bool,
     /// Events after this one.
     pub after: Revision,
     /// Every event up to here is expected; `None`: up to the last one given.
@@ -382,12 +384,23 @@ impl<'a> Judge<'a> {
         Some(states[at].revision)
     }
 
-    /// A watch is the history, nothing else.
+    /// Whether the value before or after an event has no fields.
+    fn is_of_topic(&self, event: &JudgedEvent) -> bool {
+        let states = self.of(&event.key);
+        let before = states.iter().rfind(|state| state.revision < event.revision);
+        let before = before.and_then(|before| before.text.as_ref());
+        before.into_iter().chain(&event.text).any(|text| !has_fields(text))
+    }
+
+    /// A watch is the history, or that of its topic; nothing else.
     fn check_watch(&mut self, history: &[JudgedEvent], watch: &WatchRecord) {
         let last = watch.events.last().map_or(watch.after, |event| event.revision);
         let until = watch.until.unwrap_or(last);
-        let expected =
-            history.iter().filter(|event| event.revision > watch.after && event.revision <= until);
+        let expected: Vec<&JudgedEvent> = history
+            .iter()
+            .filter(|event| event.revision > watch.after && event.revision <= until)
+            .filter(|event| !watch.is_of_topic || self.is_of_topic(event))
+            .collect();
         let mut given = watch.events.iter();
         for event in expected {
             let next = given.next();

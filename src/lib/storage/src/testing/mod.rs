@@ -13,6 +13,7 @@ mod shared;
 mod sim;
 mod step_gate;
 mod suite;
+mod topics;
 
 pub use clients::{ClientLoad, RunningClients};
 pub use clock::ManualClock;
@@ -25,6 +26,7 @@ pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
 pub(crate) use step_gate::StepGate;
 pub use suite::{CaseConfig, remote_suite, suite};
+pub use topics::{CheckedTopic, TopicWatches};
 
 use crate::{
     CommitError, Committed, FieldValues, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write,
@@ -39,22 +41,30 @@ pub fn key(resource: &str, namespace: &str, name: &str) -> Key {
     Prefix::new(resource).unwrap().key(Some(namespace), name).unwrap()
 }
 
+/// Schema epoch of values made by [`put`].
+pub const PUT_EPOCH: u32 = 7;
+
+/// Whether a value made by [`put`] of this text has fields. The first one is the text.
+pub fn has_fields(text: &str) -> bool {
+    !text.len().is_multiple_of(2)
+}
+
 /// A put of a JSON-like value that contains `text`; the revision is spliced in after its first
 /// member.
 pub fn put(key: &Key, text: &str) -> Put {
     let value = format!("{{\"v\":\"{text}\",\"z\":1}}");
     let at = u32::try_from(text.len() + 7).unwrap();
-    let fields = if text.len().is_multiple_of(2) {
-        FieldValues::default()
-    } else {
+    let fields = if has_fields(text) {
         [text, ""].map(Box::from).into_iter().collect()
+    } else {
+        FieldValues::default()
     };
     let sidecar = Sidecar {
         marks: [1, 2, at],
         revision_at: at - 1,
         comma: true,
         fields,
-        schema_epoch: 7,
+        schema_epoch: PUT_EPOCH,
         stale: text.len().is_multiple_of(3),
     };
     Put { key: key.clone(), value: value.into(), sidecar, ttl: None }

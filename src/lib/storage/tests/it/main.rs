@@ -14,6 +14,7 @@ mod kill;
 mod load;
 mod model;
 mod power;
+mod power_topics;
 mod remote;
 mod repair;
 mod rewrites;

@@ -6,12 +6,13 @@
 //! committer's calls, the clock is manual.
 
 use crate::load::block_on;
+use crate::power_topics::LifeTopics;
 use crate::saboteur::{BUGS, Bug, Saboteur};
 use ferrokube_storage::testing::{
     Crash, Dice, DiskFault, ManualClock, Rot, SimDisk, hold, key, put, release, rewind, settle,
 };
 use ferrokube_storage::{
-    CommitError, Config, Cursor, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix,
+    CommitError, Config, Cursor, Entry, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix,
     Put, Rejected, Revision, Rewrites, Stats, Store, StoreLimits, Ticket, Txn, WatchError, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +47,8 @@ impl SeenEvent {
 struct ClientView {
     /// By resource.
     history: [Vec<SeenEvent>; 3],
-    /// Keys and values that were submitted and may have been committed.
-    maybe: BTreeSet<(String, Option<Vec<u8>>)>,
+    /// What was submitted, and not refused: values by revision and key; `None`: deleted.
+    maybe: BTreeMap<(u64, String), Option<Vec<u8>>>,
     last: u64,
 }
 
@@ -88,6 +89,8 @@ struct ScheduleTally {
     refused: usize,
     failed: usize,
     expired: usize,
+    /// Events given by watches of topics.
+    topics: usize,
     /// Transactions acknowledged on a full disk.
     squeezed: usize,
     /// Closed files that went bad; how often that was found, and repaired, while the store ran, and
@@ -114,8 +117,9 @@ impl ScheduleTally {
         self.killed_then_cut += killed_then_cut;
         self.refused += refused;
         self.failed += failed;
-        let Self { expired, squeezed, rotten, found, repaired, healed, .. } = other;
+        let Self { expired, topics, squeezed, rotten, found, repaired, healed, .. } = other;
         self.expired += expired;
+        self.topics += topics;
         self.squeezed += squeezed;
         self.rotten += rotten;
         self.found += found;
@@ -126,10 +130,10 @@ impl ScheduleTally {
     /// The counts, each of which must be frequent.
     fn least(&self) -> usize {
         let Self { lives, commits, rewrites, killed_then_cut, refused, failed, .. } = *self;
-        let Self { expired, squeezed, rotten, found, repaired, healed, .. } = *self;
+        let Self { expired, topics, squeezed, rotten, found, repaired, healed, .. } = *self;
         let rewrites = usize::try_from(rewrites).unwrap();
         let counts = [lives, commits, rewrites, killed_then_cut, refused, failed, expired];
-        let others = [squeezed, rotten, found, repaired, healed];
+        let others = [topics, squeezed, rotten, found, repaired, healed];
         counts.into_iter().chain(others).min().unwrap()
     }
 }
@@ -154,12 +158,18 @@ struct Schedule {
 struct StoreLife {
     store: Store,
     cursors: Vec<Cursor>,
+    /// By resource, at the same positions.
+    topics: Vec<LifeTopics>,
     /// Revisions named by tickets.
     given: BTreeSet<u64>,
 }
 
 fn prefix(resource: usize) -> Prefix {
     Prefix::new(RESOURCES[resource]).unwrap()
+}
+
+fn named(entry: &Entry) -> (u64, String) {
+    (entry.revision.0, entry.key.as_str().to_owned())
 }
 
 fn spliced(put: &Put, revision: Revision) -> Vec<u8> {
@@ -293,7 +303,12 @@ impl Schedule {
             return Ok(None);
         }
         io.starting(false);
-        let mut life = StoreLife { store, cursors: Vec::new(), given: BTreeSet::new() };
+        let mut life = StoreLife {
+            store,
+            cursors: Vec::new(),
+            topics: Vec::new(),
+            given: BTreeSet::new(),
+        };
         // Faults are meant for the workload, not for the comparison.
         let armed = self.disk.disarm();
         self.compare(&mut life).await?;
@@ -305,6 +320,7 @@ impl Schedule {
     /// else.
     async fn compare(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let (found, last) = (life.store.revision().0, self.client.last);
+        let is_rotten = !self.rots.is_empty();
         if found < last {
             return Err(format!("revision {last} was shown, {found} is found"));
         }
@@ -313,18 +329,21 @@ impl Schedule {
                 .store
                 .watch(&prefix(resource), Revision(last))
                 .map_err(|error| format!("a watch after {last}: {error}"))?;
-            for event in drain(&mut cursor).await? {
+            let events = drain(&mut cursor).await?;
+            for event in &events {
                 let value = (!event.deleted).then(|| event.entry.bytes.to_vec());
                 let expires = event.deleted && *name == "events";
-                if !expires
-                    && !self.client.maybe.contains(&(event.entry.key.as_str().to_owned(), value))
-                {
-                    return Err(format!("{event:?} was never submitted"));
+                if !expires && self.client.maybe.get(&named(&event.entry)) != Some(&value) {
+                    return Err(format!("{event:?} was never submitted, or was refused"));
                 }
-                self.client.see(resource, &event)?;
+                self.client.see(resource, event)?;
             }
             self.compare_state(&life.store, resource)?;
             life.cursors.push(cursor);
+            let (initial, prefix) = (if *name == "events" { "e" } else { "n" }, prefix(resource));
+            let mut topics = LifeTopics::start(&life.store, prefix, initial, Revision(last))?;
+            self.tally.topics += topics.follow(&life.store, &events, is_rotten).await?;
+            life.topics.push(topics);
         }
         let resource = self.dice.below(RESOURCES.len());
         self.compare_history(&life.store, resource).await
@@ -405,10 +424,13 @@ impl Schedule {
         release(&life.store);
         let mut acknowledged = Vec::new();
         for (ticket, _) in tickets {
+            let refused: Vec<_> = ticket.entries().iter().map(|entry| named(entry)).collect();
             match ticket.committed().await {
                 Ok(done) => acknowledged.push(done),
                 Err(CommitError::DiskFull) => {
                     self.tally.refused += 1;
+                    // Nothing of it may ever be shown.
+                    self.client.maybe.retain(|known, _| !refused.contains(known));
                     if self.bug == Some(Bug::ReuseRevisions) {
                         rewind(&life.store);
                     }
@@ -493,11 +515,15 @@ impl Schedule {
     /// Reads new events as the client.
     async fn follow(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let armed = self.disk.disarm();
+        let is_rotten = !self.rots.is_empty();
         for (resource, name) in RESOURCES.iter().enumerate() {
-            for event in drain(&mut life.cursors[resource]).await? {
+            let events = drain(&mut life.cursors[resource]).await?;
+            for event in &events {
                 self.tally.expired += usize::from(event.deleted && *name == "events");
-                self.client.see(resource, &event)?;
+                self.client.see(resource, event)?;
             }
+            let topics = &mut life.topics[resource];
+            self.tally.topics += topics.follow(&life.store, &events, is_rotten).await?;
             settle(&life.store);
         }
         self.disk.arm(armed);
@@ -520,7 +546,7 @@ impl Schedule {
             };
             // A delete shows its last state, which may differ in a watch after a restart: compare
             // only the key.
-            self.client.maybe.insert((entry.key.as_str().to_owned(), value));
+            self.client.maybe.insert(named(entry), value);
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use crate::load::{block_on, open};
 use ferrokube_storage::testing::{
-    Dice, SimDisk, commit, delete, hold, key, put, release, settle, text, write,
+    CheckedTopic, Dice, SimDisk, TopicWatches, commit, delete, hold, key, put, release, settle,
+    text, write,
 };
 use ferrokube_storage::{
-    Config, Cursor, Entry, Event, Prefix, Put, Revision, Sidecar, Store, Topic, Txn, WatchError,
-    Write,
+    Config, Cursor, Entry, Event, Prefix, Put, Sidecar, Store, Topic, Txn, WatchError, Write,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,109 +35,13 @@ fn pods() -> Prefix {
     Prefix::new("pods").unwrap()
 }
 
-type NaiveTopic = Box<dyn Fn(&Entry) -> bool>;
-
 /// Every kind of topic, with what it means.
-fn topics() -> Vec<(Topic, NaiveTopic)> {
-    let mut topics: Vec<(Topic, NaiveTopic)> = vec![
-        (Topic::everything(), Box::new(|_| true)),
-        (Topic::namespace("a"), Box::new(|entry| entry.key.namespace() == Some("a"))),
-        (Topic::name("p1"), Box::new(|entry| entry.key.name() == "p1")),
-        (Topic::key("b/p2"), Box::new(|entry| entry.key.as_str().ends_with("/pods/b/p2"))),
-        (Topic::key("b/none"), Box::new(|_| false)),
-    ];
-    for node in ["", "n1", "n2"] {
+fn topics() -> Vec<CheckedTopic> {
+    let of = |node: &'static str| {
         let is_on = move |entry: &Entry| entry.sidecar.schema_epoch != EPOCH || text(entry) == node;
-        topics.push((of_node(node), Box::new(is_on)));
-    }
-    topics
-}
-
-/// A watch of a topic, compared with the whole history.
-struct TopicWatch {
-    topic: Topic,
-    is_of: NaiveTopic,
-    cursor: Cursor,
-    /// Number of events of the whole history that it has passed.
-    passed: usize,
-    /// Whether it had returned everything, and has returned nothing since.
-    is_idle: bool,
-    bookmark: Revision,
-}
-
-fn same(event: &Event) -> (Revision, bool, &str, Option<Revision>) {
-    let previous = event.previous.as_ref().map(|previous| previous.revision);
-    (event.revision(), event.deleted, event.entry.key.as_str(), previous)
-}
-
-impl TopicWatch {
-    fn start((topic, is_of): (Topic, NaiveTopic), store: &Store) -> Self {
-        let cursor = store.watch_topic(&pods(), topic.clone(), store.revision()).unwrap();
-        Self { topic, is_of, cursor, passed: 0, is_idle: true, bookmark: store.revision() }
-    }
-
-    fn concerns(&self, event: &Event) -> bool {
-        (self.is_of)(&event.entry) || event.previous.as_deref().is_some_and(&self.is_of)
-    }
-
-    /// Index of the next event that it has to return.
-    fn expected(&self, history: &[Event]) -> Option<usize> {
-        (self.passed..history.len()).find(|at| self.concerns(&history[*at]))
-    }
-
-    async fn read(&mut self, store: &Store, history: &[Event], max: usize) {
-        let Some(first) = self.expected(history) else {
-            let mut next = std::pin::pin!(self.cursor.next(max));
-            let polled = next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert!(
-                !matches!(polled, Poll::Ready(Ok(_))),
-                "{:?} has no event after {:?}",
-                self.topic,
-                history.last().map(Event::revision)
-            );
-            return;
-        };
-        match self.cursor.next(max).await {
-            Ok(events) => {
-                assert!((1..=max).contains(&events.len()), "{} of {max}", events.len());
-                for event in events {
-                    let at = self.expected(history).expect("no more events than there are");
-                    assert_eq!(same(&event), same(&history[at]), "of {:?}", self.topic);
-                    self.passed = at + 1;
-                }
-                self.is_idle = false;
-            }
-            Err(WatchError::Compacted(at)) => {
-                let floor = store.history(&pods()).watched;
-                assert!(at < floor, "{at} is compacted, but history begins at {floor}");
-                if self.is_idle {
-                    let missed = history[first].revision();
-                    assert!(missed <= floor, "{missed} is there, others do not matter");
-                }
-                self.resume(store, history, store.revision());
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn resume(&mut self, store: &Store, history: &[Event], after: Revision) {
-        let whole = store.watch(&pods(), after).map(drop);
-        match (store.watch_topic(&pods(), self.topic.clone(), after), whole) {
-            (Ok(cursor), Ok(())) => self.cursor = cursor,
-            (Err(_), Err(WatchError::Compacted(_))) => return,
-            (cursor, whole) => panic!("{:?}, {whole:?} after {after}", cursor.map(drop)),
-        }
-        self.passed = history.partition_point(|event| event.revision() <= after);
-        self.is_idle = self.passed == history.len();
-        self.bookmark = after;
-    }
-
-    fn mark(&mut self, history: &[Event]) {
-        let Some(bookmark) = self.cursor.bookmark() else { return };
-        assert!(bookmark >= self.bookmark, "bookmarks do not go back");
-        assert_eq!(self.expected(history), None, "bookmark {bookmark} of {:?}", self.topic);
-        (self.bookmark, self.is_idle) = (bookmark, true);
-    }
+        CheckedTopic::new(of_node(node), is_on)
+    };
+    CheckedTopic::by_key().into_iter().chain(["", "n1", "n2"].map(of)).collect()
 }
 
 /// Writes a batch: creates, binds, moves, updates and deletes.
@@ -145,7 +49,7 @@ async fn change(store: &Store, dice: &mut Dice) {
     hold(store);
     let mut tickets = Vec::new();
     for _ in 0..=dice.below(4) {
-        let (namespace, name) = (["a", "b"][dice.below(2)], format!("p{}", dice.below(4)));
+        let (namespace, name) = (["a", "b"][dice.below(2)], format!("n{}", dice.below(4)));
         let epoch = if dice.below(12) == 0 { EPOCH + 1 } else { EPOCH };
         let put = pod(namespace, &name, ["", "n1", "n2", "n3"][dice.below(4)], epoch);
         let key = put.key.clone();
@@ -167,34 +71,12 @@ async fn change(store: &Store, dice: &mut Dice) {
 
 async fn compare(store: &Store, seed: u64) {
     let mut dice = Dice::new(seed);
-    let mut whole = store.watch(&pods(), store.revision()).unwrap();
-    let mut watches: Vec<TopicWatch> =
-        topics().into_iter().map(|topic| TopicWatch::start(topic, store)).collect();
-    let mut history = Vec::new();
+    let mut watches = TopicWatches::start(store, &pods(), topics());
     for _ in 0..80 {
         change(store, &mut dice).await;
-        while whole.bookmark().is_none() {
-            history.extend(whole.next(64).await.unwrap());
-        }
-        for watch in &mut watches {
-            match dice.below(12) {
-                0..4 => watch.read(store, &history, 1 + dice.below(5)).await,
-                4..7 => watch.mark(&history),
-                7 => {
-                    let at = history[dice.below(history.len())].revision();
-                    watch.resume(store, &history, at);
-                }
-                8 => watch.resume(store, &history, watch.bookmark),
-                _ => {}
-            }
-        }
+        watches.step(store, &mut dice).await;
     }
-    for watch in &mut watches {
-        while watch.expected(&history).is_some() {
-            watch.read(store, &history, 3).await;
-            watch.mark(&history);
-        }
-    }
+    assert!(watches.finish(store).await > 80);
 }
 
 /// Also while most of the history is in the journal, or gone.

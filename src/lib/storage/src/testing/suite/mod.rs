@@ -2,6 +2,7 @@
 
 mod lifecycle;
 mod reads;
+mod topics;
 mod watches;
 mod writes;
 
@@ -77,6 +78,9 @@ const CASES: &[Case] = cases![
     ANY watches::a_cursor_is_behind_only_if_there_are_events ENOUGH;
     LOCAL watches::a_bookmark_comes_after_its_events ENOUGH;
     ANY watches::a_thousand_watchers_see_the_same ENOUGH;
+    ANY topics::a_watch_of_a_topic_is_the_filtered_history ENOUGH;
+    ANY topics::a_topic_in_a_small_history_is_never_silently_short 4096;
+    ANY topics::an_idle_topic_keeps_its_place 4096;
     LOCAL lifecycle::entries_expire_by_real_deletes ENOUGH;
     LOCAL lifecycle::a_leap_of_the_wall_clock_expires_nothing ENOUGH;
     LOCAL lifecycle::waiting_for_a_revision ENOUGH;
