@@ -12,8 +12,9 @@ use ferrokube_storage::testing::{
     Crash, Dice, DiskFault, ManualClock, Rot, SimDisk, hold, key, put, release, rewind, settle,
 };
 use ferrokube_storage::{
-    CommitError, Config, Cursor, Entry, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix,
-    Put, Rejected, Revision, Rewrites, Stats, Store, StoreLimits, Ticket, Txn, WatchError, Write,
+    CommitError, Config, Cursor, Entry, Environment, Event, Guard, JournalLimits, Key, OpenError,
+    Prefix, Put, Rejected, Revision, Rewrites, Stats, Store, StoreLimits, Ticket, Txn, WatchError,
+    Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -303,12 +304,8 @@ impl Schedule {
             return Ok(None);
         }
         io.starting(false);
-        let mut life = StoreLife {
-            store,
-            cursors: Vec::new(),
-            topics: Vec::new(),
-            given: BTreeSet::new(),
-        };
+        let mut life =
+            StoreLife { store, cursors: Vec::new(), topics: Vec::new(), given: BTreeSet::new() };
         // Faults are meant for the workload, not for the comparison.
         let armed = self.disk.disarm();
         self.compare(&mut life).await?;
