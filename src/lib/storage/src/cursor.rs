@@ -43,7 +43,7 @@ impl Cursor {
         let resource = published.resource(prefix);
         let (is_gone, is_shared) = {
             let log = &resource.state.read().log;
-            (after < log.floor() || log.is_cut(after), log.at(after).nth(1).is_some())
+            (after < log.watched(), log.at(after).nth(1).is_some())
         };
         let in_archive =
             || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);

@@ -82,10 +82,10 @@ impl EventLog {
         self.floor
     }
 
-    /// Whether events at the revision are missing although those after it are complete: several
-    /// objects changed at once, and a reader may have seen only some of them.
-    pub(crate) fn is_cut(&self, revision: Revision) -> bool {
-        self.is_floor_shared && revision == self.floor
+    /// Lowest revision that a reader may have seen up to and miss nothing. If several objects
+    /// changed at the floor, it may have seen only some of them.
+    pub(crate) fn watched(&self) -> Revision {
+        Revision(self.floor.0 + u64::from(self.is_floor_shared))
     }
 
     /// Appends an event. Retains the resulting state if `replay_events` have passed since the last
@@ -296,19 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_cut_if_any_of_its_events_was_evicted() {
+    fn a_revision_of_which_any_event_was_evicted_is_not_watched_from() {
         for count in 1..=3 {
             let mut log = log(&[1, 2, 2, 2, 3, 4]);
             log.evict(1);
-            assert!(!log.is_cut(Revision(1)), "it was the only one");
+            assert_eq!(log.watched(), Revision(1), "it was the only one");
             log.evict(count);
-            assert_eq!((log.floor(), log.is_cut(Revision(2))), (Revision(2), true), "{count} gone");
-            assert!(!log.is_cut(Revision(1)) && !log.is_cut(Revision(3)));
+            assert_eq!((log.floor(), log.watched()), (Revision(2), Revision(3)), "{count} gone");
             while log.floor() < Revision(3) {
-                assert!(log.is_cut(log.floor()), "one at a time");
+                assert_eq!(log.watched(), Revision(3), "one at a time");
                 log.evict(1);
             }
-            assert!(!log.is_cut(Revision(3)) && !log.is_cut(Revision(2)));
+            assert_eq!(log.watched(), Revision(3));
+            log.evict(1);
+            assert_eq!(log.watched(), Revision(4));
         }
     }
 

@@ -386,11 +386,14 @@ impl Store {
     /// How far back the history of a resource reaches.
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
-        let listed = published.resource(prefix).state.read().log.floor();
+        let (listed, in_memory) = {
+            let log = &published.resource(prefix).state.read().log;
+            (log.floor(), log.watched())
+        };
         let watched = published
             .replay_cache()
             .archive()
-            .map_or(listed, |archive| archive.floor().min(listed));
+            .map_or(in_memory, |archive| archive.floor().min(in_memory));
         History { listed, watched }
     }
 
