@@ -386,8 +386,9 @@ impl Store {
     /// How far back the history of a resource reaches.
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
+        let resource = published.resource(prefix);
         let (listed, in_memory) = {
-            let log = &published.resource(prefix).state.read().log;
+            let log = &resource.state.read().log;
             (log.floor(), log.watched())
         };
         let watched = published
