@@ -22,7 +22,7 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// Limit of a call. Longer than etcd's own (some 5 s plus an election).
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of a probe, all members together; of one of them at least [`MIN_PROBE`].
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_PROBE: Duration = Duration::from_secs(1);
@@ -172,6 +172,11 @@ impl EtcdConnection {
         self.refused.get().map(String::as_str)
     }
 
+    /// Highest revision seen.
+    pub(crate) fn seen(&self) -> i64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
     /// Records a revision seen by the feed.
     pub(crate) fn saw(&self, revision: i64) {
         self.seen.fetch_max(revision, Ordering::AcqRel);
@@ -302,7 +307,16 @@ impl EtcdConnection {
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        self.range_at(self.current().0, CALL_TIMEOUT, request).await
+        self.range_within(CALL_TIMEOUT, request).await
+    }
+
+    /// [`Self::range`] with a limit of its own.
+    pub(crate) async fn range_within(
+        &self,
+        limit: Duration,
+        request: RangeRequest,
+    ) -> Result<RangeResponse, Status> {
+        self.range_at(self.current().0, limit, request).await
     }
 
     /// A range from the first member that replies soon.

@@ -1,45 +1,42 @@
 //! The feed: the full state, then a watch over all keys. It resumes after its last revision, or
 //! starts over with the state if that is compacted.
 
-use crate::connection::MemberWatch;
-
+use crate::connection::{CALL_TIMEOUT, MemberWatch};
 use crate::proto::{
     EtcdWatchRequest, EventType, KeyValue, RangeRequest, WatchCreateRequest, WatchEvent,
     WatchRequestUnion, WatchResponse,
 };
 use crate::shared::{EtcdShared, revision};
+use crate::version::{OLDEST, has_progress, parse_version};
 use ferrokube_storage::Revision;
 use ferrokube_storage::remote::{BoxFuture, FeedItem, RemoteChange, RemoteFeed};
+use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// Keys per page of the state.
+/// Keys per page of the state: at first, and at least after pages that took too long.
 const PAGE: i64 = 1000;
+const MIN_PAGE: i64 = 10;
+/// Limit of reading the state in one request.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The initial state is read this many revisions back, if etcd still has them: the events since
 /// then let watches resume that began at other servers or before a restart.
 const HISTORY: u64 = 10_000;
 /// Max outstanding progress requests.
 const MAX_REQUESTS: usize = 8;
-/// Pause after a failure.
+/// Pause after a failure. After as many failures as an election takes it doubles.
 const PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
+const QUICK_FAILURES: u32 = 10;
 /// Interval of liveness checks of the stream, and timeout of their replies.
 const PROGRESS_CHECK: Duration = Duration::from_millis(250);
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// Max compactions that may interrupt reading the state; after that it is read in one request.
 const MAX_COMPACTED: u32 = 3;
-/// Oldest supported version.
-const OLDEST: EtcdVersion = EtcdVersion { major: 3, minor: 4, patch: 0 };
-
-/// An etcd release, without suffix.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct EtcdVersion {
-    major: u32,
-    minor: u32,
-    patch: u32,
-}
 
 /// One store's feed.
 pub(crate) struct EtcdFeed {
@@ -52,10 +49,23 @@ pub(crate) struct EtcdFeed {
     /// Whether the next state is the initial one, which may be older. Later ones must not go back.
     may_be_old: bool,
     is_failing: bool,
+    /// Failures since the last item of the state or the watch.
+    failures: u32,
     /// Whether the state was just read: further calls would give a compaction time to intervene.
     is_checked: bool,
     /// Compactions while reading the state.
     compacted: u32,
+    /// Keys per page of the state.
+    page: i64,
+    /// What the member had not reached when it was first asked.
+    behind: Option<LaggingMember>,
+}
+
+/// A member that told less progress than others had already confirmed.
+struct LaggingMember {
+    since: Instant,
+    /// Revision that was confirmed by then.
+    revision: i64,
 }
 
 /// Why the feed has no stream.
@@ -76,8 +86,11 @@ impl EtcdFeed {
             stream: None,
             may_be_old: true,
             is_failing: false,
+            failures: 0,
             is_checked: false,
             compacted: 0,
+            page: PAGE,
+            behind: None,
         }
     }
 
@@ -118,31 +131,50 @@ impl EtcdFeed {
         self.shared.probe().await.map_err(|error| self.lost(&error))
     }
 
-    /// Reads the whole state, in pages at one revision unless compactions keep interrupting.
+    /// Reads the whole state: the initial one as far back as the history is wanted and kept.
     async fn state(&mut self) -> Result<FeedItem, Broken> {
         let now = self.check().await?;
-        let (mut key, range_end) = self.shared.bounds();
-        let old = if std::mem::take(&mut self.may_be_old) {
-            now.0.saturating_sub(HISTORY).max(1)
+        let read = if self.may_be_old && self.compacted <= MAX_COMPACTED {
+            let wanted = i64::try_from(now.0.saturating_sub(HISTORY).max(1)).unwrap_or(0);
+            match self.state_at(wanted).await {
+                Err(Broken::Compacted) => {
+                    let kept = self.kept_from(wanted).await;
+                    self.state_at(kept.unwrap_or(0)).await
+                }
+                read => read,
+            }
         } else {
-            0
+            self.state_at(0).await
         };
-        let (mut at, mut values) = (i64::try_from(old).unwrap_or(0), Vec::new());
+        match &read {
+            Ok(_) => (self.compacted, self.is_checked, self.may_be_old) = (0, true, false),
+            Err(Broken::Compacted) => self.compacted += 1,
+            Err(_) => {}
+        }
+        read
+    }
+
+    /// The state at a revision (0: the current one), in pages unless compactions keep interrupting.
+    async fn state_at(&mut self, mut at: i64) -> Result<FeedItem, Broken> {
+        let (mut key, range_end) = self.shared.bounds();
+        let mut values = Vec::new();
+        let is_whole = self.compacted > MAX_COMPACTED;
         loop {
             let request = RangeRequest {
                 key,
                 range_end: range_end.clone(),
-                limit: if self.compacted > MAX_COMPACTED { 0 } else { PAGE },
+                limit: if is_whole { 0 } else { self.page },
                 revision: at,
                 keys_only: false,
             };
-            let page = match self.shared.connection.range(request).await {
+            let limit = if is_whole { WHOLE_TIMEOUT } else { CALL_TIMEOUT };
+            let page = match self.shared.connection.range_within(limit, request).await {
                 Ok(page) => page,
-                Err(status) if status.code() == Code::OutOfRange => {
-                    self.compacted += 1;
-                    return Err(Broken::Compacted);
+                Err(status) if status.code() == Code::OutOfRange => return Err(Broken::Compacted),
+                Err(status) => {
+                    self.page = next_page(self.page, status.code());
+                    return Err(self.lost(&status));
                 }
-                Err(status) => return Err(self.lost(&status)),
             };
             if at == 0 {
                 at = page.header.unwrap_or_default().revision;
@@ -154,9 +186,30 @@ impl EtcdFeed {
                 None => break,
             }
         }
-        (self.compacted, self.is_checked) = (0, true);
         self.position = Some(revision(at));
         Ok(FeedItem::State { revision: revision(at), values })
+    }
+
+    /// The revision up to which the history is compacted, which a watch that begins before it is
+    /// told. `None`: unknown.
+    async fn kept_from(&self, compacted: i64) -> Option<i64> {
+        let (key, range_end) = self.shared.bounds();
+        let create = WatchCreateRequest { key, range_end, start_revision: compacted };
+        let create = EtcdWatchRequest { request: Some(WatchRequestUnion::Create(create)) };
+        let requests = stream::iter([create]).chain(stream::pending());
+        let mut watch = self.shared.connection.watch(requests).await.ok()?;
+        let told = async {
+            loop {
+                let response = watch.responses.message().await.ok()??;
+                if response.compact_revision > 0 {
+                    return Some(response.compact_revision);
+                }
+                if response.canceled {
+                    return None;
+                }
+            }
+        };
+        tokio::time::timeout(MAX_SILENCE, told).await.ok().flatten()
     }
 
     fn change(&self, kv: KeyValue, is_delete: bool) -> Option<RemoteChange> {
@@ -256,11 +309,14 @@ impl EtcdFeed {
             previous = revision(kv.mod_revision);
         }
         let is_progress = !response.created && response.events.is_empty();
+        let is_told = is_progress && self.shared.has_progress.load(Ordering::Acquire);
+        if is_told && self.lags(header.revision) {
+            let url = self.shared.connection.url();
+            return Err(self.left(format!("{url}: the member lags behind the others")));
+        }
         let reached = match response.events.last().and_then(|event| event.kv.as_ref()) {
             Some(kv) => revision(kv.mod_revision),
-            None if is_progress && self.shared.has_progress.load(Ordering::Acquire) => {
-                revision(header.revision)
-            }
+            None if is_told => revision(header.revision),
             // The watch is back; carries no event.
             None => position,
         };
@@ -277,9 +333,23 @@ impl EtcdFeed {
         Ok(Some(FeedItem::Changes { revision, changes }))
     }
 
+    /// Whether a member has not reached for [`MAX_SILENCE`] what others have confirmed. It may
+    /// answer all the time, and read nothing from a disk that hangs.
+    fn lags(&mut self, reached: i64) -> bool {
+        match &self.behind {
+            Some(behind) if reached < behind.revision => behind.since.elapsed() > MAX_SILENCE,
+            _ => {
+                let revision = self.shared.connection.seen();
+                let is_behind = reached < revision;
+                self.behind = is_behind.then(|| LaggingMember { since: Instant::now(), revision });
+                false
+            }
+        }
+    }
+
     /// Prepares the next attempt.
     fn broken(&mut self, broken: Broken) -> Option<FeedItem> {
-        self.stream = None;
+        (self.stream, self.behind) = (None, None);
         *self.shared.requests.lock() = None;
         *self.shared.asked.lock() = None;
         match broken {
@@ -298,12 +368,17 @@ impl RemoteFeed for EtcdFeed {
         Box::pin(async move {
             loop {
                 if std::mem::take(&mut self.is_failing) {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(pause(self.failures)).await;
                 }
                 let item = match self.step().await {
-                    Ok(item) => item,
+                    Ok(Some(item)) => {
+                        self.failures = 0;
+                        Some(item)
+                    }
+                    Ok(None) => None,
                     Err(broken) => {
                         self.is_failing = true;
+                        self.failures += 1;
                         self.broken(broken)
                     }
                 };
@@ -315,41 +390,80 @@ impl RemoteFeed for EtcdFeed {
     }
 }
 
-/// Missing parts are zero.
-fn parse_version(text: &str) -> EtcdVersion {
-    let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-    EtcdVersion { major: next(), minor: next(), patch: next() }
+/// Before the next attempt. After an outage it may be late by that.
+fn pause(failures: u32) -> Duration {
+    let doubled = failures.saturating_sub(QUICK_FAILURES).min(8);
+    (PAUSE * 2_u32.pow(doubled)).min(MAX_PAUSE)
 }
 
-/// Whether progress notifications follow the events that they cover (etcd#15220).
-fn has_progress(version: EtcdVersion) -> bool {
-    match version {
-        EtcdVersion { major: 3, minor: 4, patch } => patch >= 31,
-        EtcdVersion { major: 3, minor: 5, patch } => patch >= 13,
-        EtcdVersion { major, minor, .. } => (major, minor) > (3, 5),
-    }
+/// Keys of the next page after one that failed: fewer if it took too long.
+fn next_page(page: i64, code: Code) -> i64 {
+    if code == Code::DeadlineExceeded { (page / 4).max(MIN_PAGE) } else { page }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::{EtcdConfig, EtcdTls};
+    use crate::proto::ResponseHeader;
+
+    /// The feed of an etcd that is never called, at a revision.
+    fn feed_at(position: u64) -> EtcdFeed {
+        let config = EtcdConfig {
+            servers: vec!["http://127.0.0.1:1".to_owned()],
+            prefix: "/registry".to_owned(),
+            renamed: &[],
+            tls: EtcdTls::default(),
+            tls_source: None,
+            compaction_interval: Duration::ZERO,
+            remembered: None,
+        };
+        let shared = EtcdShared::new(&config).expect("a configuration");
+        shared.has_progress.store(true, Ordering::Release);
+        let mut feed = EtcdFeed::new(Arc::new(shared));
+        feed.position = Some(Revision(position));
+        feed
+    }
+
+    fn progress(revision: i64) -> WatchResponse {
+        let header = Some(ResponseHeader { revision, ..Default::default() });
+        WatchResponse { header, ..Default::default() }
+    }
+
+    /// Its reads are refused for as long as it is followed.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_answers_and_lags_is_left() {
+        let mut feed = feed_at(5);
+        feed.shared.connection.saw(9);
+        assert!(feed.read(progress(5)).is_ok(), "it may be late");
+        tokio::time::advance(MAX_SILENCE).await;
+        assert!(feed.read(progress(9)).is_ok(), "it has caught up");
+        for seen in 10..50 {
+            // Never at the last revision, and never late.
+            feed.shared.connection.saw(seen);
+            assert!(feed.read(progress(seen - 1)).is_ok());
+            tokio::time::advance(MAX_SILENCE / 2).await;
+        }
+        let last = loop {
+            let outcome = feed.read(progress(48));
+            tokio::time::advance(MAX_SILENCE / 8).await;
+            if let Err(broken) = outcome {
+                break broken;
+            }
+        };
+        assert!(matches!(&last, Broken::Lost(why) if why.contains("lags")));
+    }
 
     #[test]
-    fn versions() {
-        for (text, is_new_enough, progresses) in [
-            ("3.3.25", false, false),
-            ("3.4.23", true, false),
-            ("3.4.31", true, true),
-            ("3.5.12", true, false),
-            ("3.5.13", true, true),
-            ("3.6.0-rc.1", true, true),
-            ("4.0.0", true, true),
-            ("", false, false),
-        ] {
-            let version = parse_version(text);
-            assert_eq!(version >= OLDEST, is_new_enough, "{text}");
-            assert_eq!(is_new_enough && has_progress(version), progresses, "{text}");
-        }
+    fn failures_slow_it_down() {
+        assert_eq!(
+            [1, 10, 11, 12, 1000].map(|failures| pause(failures).as_millis()),
+            [200, 200, 400, 800, 3000]
+        );
+        assert_eq!(next_page(PAGE, Code::Unavailable), PAGE);
+        let late = std::iter::successors(Some(PAGE), |page| {
+            Some(next_page(*page, Code::DeadlineExceeded))
+        });
+        assert_eq!(late.take(6).collect::<Vec<_>>(), [1000, 250, 62, 15, 10, 10]);
     }
 }

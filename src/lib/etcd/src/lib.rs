@@ -36,6 +36,7 @@ mod remembered;
 mod renewal;
 mod shared;
 pub mod testing;
+mod version;
 
 pub use connection::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource};
 pub use engine::Etcd;
