@@ -2,6 +2,7 @@
 
 use super::reach::Reach;
 use super::{BoxFuture, Remote, RemoteEngine, Unavailable};
+use crate::core::StoreCore;
 use crate::key::{Key, Revision};
 use crate::txn::CommitError;
 use std::sync::Arc;
@@ -21,7 +22,9 @@ const IDLE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(1)];
 pub(super) type Probe = oneshot::Sender<Result<Revision, String>>;
 
 /// Answers callers, each by a probe that started after it arrived; all that wait share the next.
+/// Without callers it asks the feed for its progress: a watch that hangs is found in silence, too.
 pub(super) async fn run(
+    core: Arc<StoreCore>,
     engine: Arc<dyn RemoteEngine>,
     reach: Arc<Reach>,
     mut waiting: mpsc::Receiver<Probe>,
@@ -39,6 +42,13 @@ pub(super) async fn run(
         let found = tokio::time::timeout(TIMEOUT, engine.barrier()).await;
         let found = found.unwrap_or_else(|_| Err("it does not answer".to_owned()));
         reach.probed(found.as_ref().err());
+        if let Ok(revision) = &found {
+            let published = core.published.revision();
+            reach.compared(*revision, published);
+            if joined.is_empty() && published < *revision {
+                engine.hurry();
+            }
+        }
         for probe in joined {
             // The caller may be gone.
             let _ = probe.send(found.clone());

@@ -58,7 +58,11 @@ impl Remote {
             self.unserved.note(text);
             return None;
         };
-        Key::from_journal(text, prefix.len())
+        let key = Key::from_journal(text, prefix.len());
+        if key.is_none() {
+            tracing::error!(key = text, "a key in the storage is malformed: it is not served");
+        }
+        key
     }
 
     /// The value in this store's form; `None` if it cannot be read.

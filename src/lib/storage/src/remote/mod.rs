@@ -47,6 +47,8 @@ mod barrier;
 mod follower;
 mod proposals;
 mod reach;
+#[cfg(test)]
+mod tests;
 mod unserved;
 
 use crate::config::{Environment, OpenError};
@@ -238,6 +240,7 @@ impl Remote {
         let tasks = [
             tokio::spawn(Self::follow(Arc::clone(&remote), feed)).abort_handle(),
             tokio::spawn(barrier::run(
+                Arc::clone(&remote.core),
                 Arc::clone(&remote.engine),
                 Arc::clone(&remote.reach),
                 waiting,

@@ -1,12 +1,19 @@
 //! Whether the engine can be reached: told by the feed, and by probes.
 //!
 //! The feed alone does not tell: a watch stays open, and silent, on a member that has lost the
-//! others, or for a user who has lost the rights.
+//! others, or for a user who has lost the rights. Nor do probes: they are answered while the feed
+//! is late, without which no read and no write succeeds.
 
+use crate::key::Revision;
 use parking_lot::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Consecutive failed probes that make an outage. A single one may be late on a busy machine.
 const MAX_FAILED: u32 = 2;
+/// How late the feed may be without an outage: later than a busy machine makes it.
+const MAX_LATE: Duration = Duration::from_secs(10);
+const LATE: &str = "its watch is late";
 
 /// Whether the engine responds, and why not.
 #[derive(Default)]
@@ -18,19 +25,29 @@ struct ReachState {
     feed: Option<String>,
     /// Number of probes that failed since the last that did not, and why the last one did.
     failed: (u32, String),
+    /// What the feed has not reached.
+    awaited: Option<AwaitedRevision>,
+    is_late: bool,
+}
+
+/// A revision that a probe found and the feed had not reached.
+struct AwaitedRevision {
+    revision: Revision,
+    since: Instant,
 }
 
 impl ReachState {
-    fn trouble(&self) -> Option<&String> {
+    fn trouble(&self) -> Option<&str> {
         let (failed, why) = &self.failed;
-        self.feed.as_ref().or_else(|| (*failed >= MAX_FAILED).then_some(why))
+        let unanswered = || (*failed >= MAX_FAILED).then_some(why.as_str());
+        self.feed.as_deref().or_else(unanswered).or(self.is_late.then_some(LATE))
     }
 }
 
 impl Reach {
     /// Why the engine cannot be reached, if it cannot.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.0.lock().trouble().cloned()
+        self.0.lock().trouble().map(str::to_owned)
     }
 
     /// Whether the last probe failed.
@@ -54,6 +71,21 @@ impl Reach {
             outage.failed = match error {
                 Some(why) => (outage.failed.0.saturating_add(1), why.clone()),
                 None => (0, String::new()),
+            }
+        });
+    }
+
+    /// What a probe found, and what is published.
+    pub(super) fn compared(&self, found: Revision, published: Revision) {
+        self.change(|outage| match &outage.awaited {
+            Some(awaited) if published < awaited.revision => {
+                outage.is_late = awaited.since.elapsed() > MAX_LATE;
+            }
+            _ => {
+                let since = Instant::now();
+                let is_behind = published < found;
+                outage.awaited = is_behind.then_some(AwaitedRevision { revision: found, since });
+                outage.is_late = false;
             }
         });
     }

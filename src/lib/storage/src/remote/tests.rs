@@ -1,0 +1,70 @@
+//! A store on an in-memory engine: what it tells of the engine without a caller.
+
+use crate::testing::{SharedEngine, SharedFault, TextValues, commit, create, delete, key};
+use crate::{CommitError, Environment, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn attached(engine: &SharedEngine) -> (Store, crate::testing::SharedClient) {
+    let client = engine.client();
+    let (remote, values) = (Arc::new(client.clone()), Arc::new(TextValues));
+    let store = Store::attach(remote, values, 1 << 20, Environment::default()).await;
+    (store.expect("the engine answers"), client)
+}
+
+/// Waits, for a minute at most.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let waited = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it happens in time");
+}
+
+/// Only then is a watch that hangs found while nobody reads.
+#[tokio::test(start_paused = true)]
+async fn the_feed_is_asked_for_its_progress_without_a_reader() {
+    let engine = SharedEngine::default();
+    let (store, _client) = attached(&engine).await;
+    let revision = engine.foreign_revision();
+    assert!(store.revision() < revision);
+    until(|| store.revision() >= revision).await;
+}
+
+/// Probes are answered, and no read is.
+#[tokio::test(start_paused = true)]
+async fn a_late_feed_is_an_outage_until_it_has_caught_up() {
+    let engine = SharedEngine::default();
+    let (store, client) = attached(&engine).await;
+    client.hold(true);
+    for _ in 0..3 {
+        engine.foreign_revision();
+        assert!(store.barrier().expect("a remote engine").await.is_err());
+    }
+    until(|| store.trouble().is_some_and(|why| why.contains("late"))).await;
+    client.hold(false);
+    until(|| store.trouble().is_none()).await;
+    // A feed that is never at the end, and never late.
+    for _ in 0..60 {
+        engine.foreign_revision();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(store.trouble(), None);
+    }
+}
+
+/// A full etcd takes them, and refuses the next write.
+#[tokio::test(start_paused = true)]
+async fn a_delete_does_not_show_that_there_is_space() {
+    let engine = SharedEngine::default();
+    let (store, _client) = attached(&engine).await;
+    let [one, other] = ["one", "other"].map(|name| key("configmaps", "ns", name));
+    commit(&store, create(&one, "1")).await.expect("there is space");
+    engine.fail_next(&[SharedFault::Full]);
+    let refused = commit(&store, create(&other, "1")).await;
+    assert!(matches!(refused, Err(CommitError::DiskFull)), "{refused:?}");
+    commit(&store, delete(&one)).await.expect("a delete needs no space");
+    assert!(!store.has_space());
+    commit(&store, create(&other, "1")).await.expect("there is space again");
+    assert!(store.has_space());
+}
