@@ -1,23 +1,25 @@
-//! Two API servers on an etcd of three members, of which one fails at a time, while the history is
-//! compacted up to where this test has read it.
+//! Two API servers on an etcd of three members, each in a network namespace of its own, of which one
+//! fails or is cut off at a time, while the history is compacted up to where this test has read it.
 
 use super::clients::{JudgedClients, MAPS, OWN, ServerSlot, object_key};
 use super::process_clock::ProcessClock;
 use super::{PATIENCE, wished};
 use crate::FERROKUBE;
-use ferrokube_etcd::testing::{EtcdGateway, EtcdProcess, PeerNetwork};
+use ferrokube_etcd::testing::{EtcdGateway, EtcdProcess};
 use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
 use ferrokube_server::registry::StorageMediaType;
 use ferrokube_storage::remote::{FeedItem, RemoteChange, RemoteEngine};
 use ferrokube_storage::testing::JudgedEvent;
 use ferrokube_storage::{Revision, ValueCodec};
-use ferrokube_testkit::{Cluster, Launch, wait_until};
+use ferrokube_testkit::{Cluster, Launch, TestHosts, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -27,27 +29,41 @@ static VALUES: LazyLock<Arc<dyn ValueCodec>> = LazyLock::new(|| {
         .unwrap()
 });
 
+/// Fails the test instead of skipping it where it cannot run, as for a missing etcd.
+const MUST: &str = "FERROKUBE_MUST_ETCD";
+/// Hosts of members are the first, those of API servers follow.
+const MEMBERS: usize = 3;
+const SERVERS: usize = 2;
 const PREFIX: &str = "/registry/configmaps/default/";
 const COMPACTION: Duration = Duration::from_millis(100);
 /// By which a clock jumps, in seconds: certificates of before a jump back are not valid yet.
 const JUMP: i64 = 3600;
 
-/// What happens to a member, or to an API server.
+/// What happens to a member, or to an API server. Cut off: packets are lost in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClusterFault {
     KillMember,
+    /// From the members; the API servers still reach it.
     CutOffLeader,
     PauseMember,
     PauseServer,
     KillLeader,
+    /// From the members; the API servers still reach it.
     CutOffMember,
     PauseLeader,
     KillServer,
+    /// From all members.
+    CutOffServer,
+    /// From members and API servers.
+    IsolateLeader,
+    PartServerAndLeader,
+    /// What it sends to the members is lost, and what they send arrives.
+    MuteLeader,
     ClockAhead,
     ClockBehind,
 }
 
-const FAULTS: [ClusterFault; 10] = [
+const FAULTS: [ClusterFault; 14] = [
     ClusterFault::KillMember,
     ClusterFault::CutOffLeader,
     ClusterFault::PauseMember,
@@ -56,6 +72,10 @@ const FAULTS: [ClusterFault; 10] = [
     ClusterFault::CutOffMember,
     ClusterFault::PauseLeader,
     ClusterFault::KillServer,
+    ClusterFault::CutOffServer,
+    ClusterFault::IsolateLeader,
+    ClusterFault::PartServerAndLeader,
+    ClusterFault::MuteLeader,
     ClusterFault::ClockAhead,
     ClusterFault::ClockBehind,
 ];
@@ -142,39 +162,44 @@ fn start_compactor(members: Vec<EtcdGateway>, position: Arc<AtomicU64>) -> Abort
     .abort_handle()
 }
 
-/// All processes.
-struct JudgedCluster {
+/// All processes, on their hosts.
+struct JudgedCluster<'a> {
+    hosts: &'a TestHosts,
     members: Vec<EtcdProcess>,
-    network: PeerNetwork,
     servers: Vec<Cluster>,
     /// Clock of each server.
-    clocks: [ProcessClock; 2],
+    clocks: [ProcessClock; SERVERS],
     slots: Vec<ServerSlot>,
 }
 
-impl JudgedCluster {
-    async fn new(executable: &Path, directory: &Path) -> Self {
-        let network = PeerNetwork::new(3).await;
-        let members = EtcdProcess::cluster_on(&network, executable, directory);
+impl<'a> JudgedCluster<'a> {
+    fn new(hosts: &'a TestHosts, executable: &Path, directory: &Path) -> Self {
+        let addresses: Vec<Ipv4Addr> = (0..MEMBERS).map(|member| hosts.address(member)).collect();
+        let member = |index| EtcdProcess::on_host(executable, directory, &addresses, index);
+        let members = (0..MEMBERS).map(|index| hosts.run_on(index, || member(index)));
+        let members: Vec<EtcdProcess> = members.collect();
         let urls: Vec<String> = members.iter().map(EtcdProcess::url).collect();
         let flags = [
             format!("--etcd-servers={}", urls.join(",")),
             // Compaction is this test's.
             "--etcd-compaction-interval=0".to_owned(),
         ];
-        let clocks = [ProcessClock::new(), ProcessClock::new()];
-        let start = |clock: &ProcessClock| {
+        let clocks = [(); SERVERS].map(|()| ProcessClock::new());
+        let start = |(index, clock): (usize, &ProcessClock)| {
+            let host = MEMBERS + index;
             let launch = clock.given_to(Launch::new(FERROKUBE).role("apiserver"));
-            flags.iter().fold(launch, |launch, flag| launch.flag(flag)).start().unwrap()
+            let launch = launch.flag(format!("--bind-address={}", hosts.address(host)));
+            let launch = flags.iter().fold(launch, |launch, flag| launch.flag(flag));
+            hosts.run_on(host, || launch.start().unwrap())
         };
-        let servers: Vec<Cluster> = clocks.iter().map(start).collect();
+        let servers: Vec<Cluster> = clocks.iter().enumerate().map(start).collect();
         let slot = |server: &Cluster| ServerSlot::new(server.admin().unwrap());
         let slots = servers.iter().map(slot).collect();
-        Self { members, network, servers, clocks, slots }
+        Self { hosts, members, servers, clocks, slots }
     }
 
-    /// The leader, and a member that follows it, with their ids.
-    async fn roles(&self) -> [(usize, u64); 2] {
+    /// The leader, and a member that follows it.
+    async fn roles(&self) -> [usize; 2] {
         let gateways: Vec<EtcdGateway> = self.members.iter().map(EtcdProcess::gateway).collect();
         let gateways = &gateways;
         wait_until("the members agree on a leader", PATIENCE, || async move {
@@ -183,8 +208,7 @@ impl JudgedCluster {
             let leader = ids.iter().position(|(id, leader)| *id != 0 && id == leader);
             let agreed = leader.filter(|leader| ids.iter().all(|(_, of)| *of == ids[*leader].0));
             let leader = agreed.ok_or_else(|| format!("{ids:?}"))?;
-            let follower = (leader + 1) % ids.len();
-            Ok([(leader, ids[leader].0), (follower, ids[follower].0)])
+            Ok([leader, (leader + 1) % ids.len()])
         })
         .await
     }
@@ -213,16 +237,35 @@ impl JudgedCluster {
         .await
     }
 
+    /// Cuts a host off from others, of which it may be one.
+    fn cut_off(&self, host: usize, others: Range<usize>) {
+        let others = others.filter(|other| *other != host);
+        others.for_each(|other| self.hosts.cut(host, other));
+    }
+
+    fn restart_member(&mut self, member: usize) {
+        let process = &mut self.members[member];
+        self.hosts.run_on(member, || process.restart());
+    }
+
     async fn suffer(&mut self, fault: ClusterFault, round: usize, clients: &JudgedClients) {
         let [leader, follower] = self.roles().await;
-        let server = round % self.servers.len();
+        let server = round % SERVERS;
+        let host = MEMBERS + server;
         match fault {
-            ClusterFault::KillMember => self.members[follower.0].kill(),
-            ClusterFault::KillLeader => self.members[leader.0].kill(),
-            ClusterFault::CutOffMember => self.network.cut_off(follower.0, follower.1),
-            ClusterFault::CutOffLeader => self.network.cut_off(leader.0, leader.1),
-            ClusterFault::PauseMember => self.members[follower.0].pause(true),
-            ClusterFault::PauseLeader => self.members[leader.0].pause(true),
+            ClusterFault::KillMember => self.members[follower].kill(),
+            ClusterFault::KillLeader => self.members[leader].kill(),
+            ClusterFault::CutOffMember => self.cut_off(follower, 0..MEMBERS),
+            ClusterFault::CutOffLeader => self.cut_off(leader, 0..MEMBERS),
+            ClusterFault::CutOffServer => self.cut_off(host, 0..MEMBERS),
+            ClusterFault::IsolateLeader => self.cut_off(leader, 0..MEMBERS + SERVERS),
+            ClusterFault::PartServerAndLeader => self.hosts.cut(host, leader),
+            ClusterFault::MuteLeader => {
+                let others = (0..MEMBERS).filter(|other| *other != leader);
+                others.for_each(|other| self.hosts.lose(leader, other));
+            }
+            ClusterFault::PauseMember => self.members[follower].pause(true),
+            ClusterFault::PauseLeader => self.members[leader].pause(true),
             ClusterFault::PauseServer => self.servers[server].signal(Signal::STOP).unwrap(),
             ClusterFault::KillServer => self.servers[server].kill().unwrap(),
             ClusterFault::ClockAhead => {
@@ -236,14 +279,20 @@ impl JudgedCluster {
         }
         clients.progress(10).await;
         match fault {
-            ClusterFault::KillMember => self.members[follower.0].restart(),
-            ClusterFault::KillLeader => self.members[leader.0].restart(),
-            ClusterFault::CutOffMember | ClusterFault::CutOffLeader => self.network.heal(),
-            ClusterFault::PauseMember => self.members[follower.0].pause(false),
-            ClusterFault::PauseLeader => self.members[leader.0].pause(false),
+            ClusterFault::KillMember => self.restart_member(follower),
+            ClusterFault::KillLeader => self.restart_member(leader),
+            ClusterFault::CutOffMember
+            | ClusterFault::CutOffLeader
+            | ClusterFault::CutOffServer
+            | ClusterFault::IsolateLeader
+            | ClusterFault::PartServerAndLeader
+            | ClusterFault::MuteLeader => self.hosts.heal(),
+            ClusterFault::PauseMember => self.members[follower].pause(false),
+            ClusterFault::PauseLeader => self.members[leader].pause(false),
             ClusterFault::PauseServer => self.servers[server].signal(Signal::CONT).unwrap(),
             ClusterFault::KillServer => {
-                self.servers[server].restart().unwrap();
+                let process = &mut self.servers[server];
+                self.hosts.run_on(host, || process.restart().unwrap());
                 self.slots[server].set(self.servers[server].admin().unwrap());
             }
             ClusterFault::ClockAhead | ClusterFault::ClockBehind => self.set_clock(server, 0).await,
@@ -252,12 +301,26 @@ impl JudgedCluster {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fault_15_servers_agree_with_the_history_whatever_fails() {
+#[test]
+fn fault_15_servers_agree_with_the_history_whatever_fails() {
+    // Installed from here: the hosts do not reach the Internet.
+    let executables = EtcdProcess::executables();
+    let hosts = match TestHosts::new(MEMBERS + SERVERS) {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            assert!(std::env::var_os(MUST).is_none(), "there are no network namespaces: {why}");
+            return eprintln!("skipped: there are no network namespaces: {why}");
+        }
+    };
+    let judged = || judge_on(&hosts, &executables);
+    hosts.run(|| tokio::runtime::Runtime::new().unwrap().block_on(judged()));
+}
+
+async fn judge_on(hosts: &TestHosts, executables: &[PathBuf]) {
     let rounds = wished("FERROKUBE_JUDGED_ROUNDS");
-    for (index, executable) in EtcdProcess::executables().iter().enumerate() {
+    for (index, executable) in executables.iter().enumerate() {
         let directory = tempfile::tempdir().unwrap();
-        let mut setup = JudgedCluster::new(executable, directory.path()).await;
+        let mut setup = JudgedCluster::new(hosts, executable, directory.path());
         let truth = EtcdHistory::new(setup.members.iter().map(EtcdProcess::url).collect()).await;
         let gateways = setup.members.iter().map(EtcdProcess::gateway).collect();
         let compactor = start_compactor(gateways, Arc::clone(&truth.position));
@@ -268,7 +331,9 @@ async fn fault_15_servers_agree_with_the_history_whatever_fails() {
             // In a short run each version has half of the faults.
             let faults = FAULTS.iter().enumerate();
             for (_, fault) in faults.filter(|(at, _)| rounds.is_some() || at % 2 == index % 2) {
+                let began = Instant::now();
                 setup.suffer(*fault, round, &clients).await;
+                println!("{fault:?}: {} ms", began.elapsed().as_millis());
                 count += 1;
             }
         }

@@ -1,11 +1,8 @@
-//! Test support: real etcd processes, and the network between members.
+//! Test support: real etcd processes.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
-mod peers;
-
-pub use peers::PeerNetwork;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,14 +15,12 @@ const CHOSEN: &str = "FERROKUBE_ETCD";
 /// Installs them once, below `target/etcd`, and prints a line per version: version, space, path.
 const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/install-etcd");
 
-/// A member of an etcd on loopback, killed on drop.
+/// A member of an etcd, killed on drop.
 #[derive(Debug)]
 pub struct EtcdProcess {
     executable: PathBuf,
     directory: PathBuf,
-    ports: [u16; 2],
-    /// URL at which the other members reach it.
-    peer_url: String,
+    place: MemberPlace,
     /// `http` or `https`.
     scheme: &'static str,
     flags: Vec<String>,
@@ -33,11 +28,22 @@ pub struct EtcdProcess {
 }
 
 /// Address of a member.
+#[derive(Clone, Copy, Debug)]
 struct MemberPlace {
+    address: Ipv4Addr,
     /// For clients, for members.
     ports: [u16; 2],
+}
+
+impl MemberPlace {
+    fn on_loopback() -> Self {
+        Self { address: Ipv4Addr::LOCALHOST, ports: [(); 2].map(|()| free_port()) }
+    }
+
     /// URL at which the other members reach it.
-    peer_url: String,
+    fn peer_url(self) -> String {
+        format!("http://{}:{}", self.address, self.ports[1])
+    }
 }
 
 impl EtcdProcess {
@@ -78,47 +84,45 @@ impl EtcdProcess {
         scheme: &'static str,
         flags: &[String],
     ) -> Self {
-        let ports = free_ports();
-        let mut own =
-            vec![flag("name", "m0"), flag("initial-cluster", &format!("m0={}", peer(ports)))];
+        let place = MemberPlace::on_loopback();
+        let members = format!("m0={}", place.peer_url());
+        let mut own = vec![flag("name", "m0"), flag("initial-cluster", &members)];
         own.extend_from_slice(flags);
-        let place = MemberPlace { ports, peer_url: peer(ports) };
         Self::spawned(executable, directory.to_owned(), place, scheme, own)
     }
 
     /// Starts a cluster, with the members' data below a directory.
     pub fn cluster(executable: &Path, directory: &Path, members: usize) -> Vec<Self> {
-        let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
-        let ports =
-            ports.into_iter().map(|ports| MemberPlace { ports, peer_url: peer(ports) }).collect();
-        Self::members(executable, directory, ports)
+        let places: Vec<_> = (0..members).map(|_| MemberPlace::on_loopback()).collect();
+        let member = |index| Self::member(executable, directory, &places, index);
+        (0..members).map(member).collect()
     }
 
-    /// Starts a cluster whose members reach each other over a network.
-    pub fn cluster_on(network: &PeerNetwork, executable: &Path, directory: &Path) -> Vec<Self> {
-        let place = |member| MemberPlace {
-            ports: [free_ports()[0], network.port(member)],
-            peer_url: network.url(member),
-        };
-        Self::members(executable, directory, (0..network.members()).map(place).collect())
+    /// Starts a member of a cluster whose members have an address each. To be called on its host.
+    pub fn on_host(
+        executable: &Path,
+        directory: &Path,
+        addresses: &[Ipv4Addr],
+        index: usize,
+    ) -> Self {
+        let place = |address: &Ipv4Addr| MemberPlace { address: *address, ports: [2379, 2380] };
+        let places: Vec<_> = addresses.iter().map(place).collect();
+        Self::member(executable, directory, &places, index)
     }
 
-    fn members(executable: &Path, directory: &Path, places: Vec<MemberPlace>) -> Vec<Self> {
+    fn member(executable: &Path, directory: &Path, places: &[MemberPlace], index: usize) -> Self {
         let all = places.iter().enumerate();
         let all: Vec<String> =
-            all.map(|(index, place)| format!("m{index}={}", place.peer_url)).collect();
-        let member = |(index, place): (usize, MemberPlace)| {
-            let name = format!("m{index}");
-            // Elections take a second, whatever else the machine does.
-            let flags = vec![
-                flag("name", &name),
-                flag("initial-cluster", &all.join(",")),
-                flag("heartbeat-interval", "100"),
-                flag("election-timeout", "1000"),
-            ];
-            Self::spawned(executable, directory.join(name), place, "http", flags)
-        };
-        places.into_iter().enumerate().map(member).collect()
+            all.map(|(index, place)| format!("m{index}={}", place.peer_url())).collect();
+        let name = format!("m{index}");
+        // Elections take a second, whatever else the machine does.
+        let flags = vec![
+            flag("name", &name),
+            flag("initial-cluster", &all.join(",")),
+            flag("heartbeat-interval", "100"),
+            flag("election-timeout", "1000"),
+        ];
+        Self::spawned(executable, directory.join(name), places[index], "http", flags)
     }
 
     fn spawned(
@@ -128,20 +132,18 @@ impl EtcdProcess {
         scheme: &'static str,
         flags: Vec<String>,
     ) -> Self {
-        let MemberPlace { ports, peer_url } = place;
         let executable = executable.to_owned();
-        let mut process =
-            Self { executable, directory, ports, peer_url, scheme, flags, child: None };
+        let mut process = Self { executable, directory, place, scheme, flags, child: None };
         process.restart();
         process
     }
 
     /// URL of its client port, also across restarts.
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
+        format!("{}://{}:{}", self.scheme, self.place.address, self.place.ports[0])
     }
 
-    /// Starts it again, on the same data and ports.
+    /// Starts it again, on the same data and ports. To be called on its host.
     pub fn restart(&mut self) {
         self.kill();
         let log = std::fs::File::create(self.directory.with_extension("log")).unwrap();
@@ -149,8 +151,8 @@ impl EtcdProcess {
             .arg(flag("data-dir", self.directory.to_str().unwrap()))
             .arg(flag("listen-client-urls", &self.url()))
             .arg(flag("advertise-client-urls", &self.url()))
-            .arg(flag("listen-peer-urls", &peer(self.ports)))
-            .arg(flag("initial-advertise-peer-urls", &self.peer_url))
+            .arg(flag("listen-peer-urls", &self.place.peer_url()))
+            .arg(flag("initial-advertise-peer-urls", &self.place.peer_url()))
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -168,7 +170,7 @@ impl EtcdProcess {
 
     /// HTTP gateway of the member, also across restarts.
     pub fn gateway(&self) -> EtcdGateway {
-        EtcdGateway(self.ports[0])
+        EtcdGateway((self.place.address, self.place.ports[0]).into())
     }
 
     /// See [`EtcdGateway::post`].
@@ -193,7 +195,7 @@ impl EtcdProcess {
 
 /// The HTTP gateway of a member.
 #[derive(Clone, Copy, Debug)]
-pub struct EtcdGateway(u16);
+pub struct EtcdGateway(SocketAddr);
 
 impl EtcdGateway {
     /// Calls it (`/v3/kv/put`, ...) until it replies. Returns the body.
@@ -217,7 +219,7 @@ impl EtcdGateway {
             body.len()
         );
         let call = || {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.0))?;
+            let mut stream = TcpStream::connect(self.0)?;
             stream.set_read_timeout(Some(Duration::from_secs(30)))?;
             stream.write_all(request.as_bytes())?;
             let mut reply = String::new();
@@ -244,10 +246,6 @@ impl Drop for EtcdProcess {
     }
 }
 
-fn free_ports() -> [u16; 2] {
-    [(); 2].map(|()| free_port())
-}
-
 /// A port for a process that may be restarted on the same one. The system gives it to no connection
 /// that is opened meanwhile: otherwise a client connecting to a stopped process could get that very
 /// port for its own end, and connect to itself.
@@ -265,10 +263,6 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
-}
-
-fn peer(ports: [u16; 2]) -> String {
-    format!("http://127.0.0.1:{}", ports[1])
 }
 
 fn flag(name: &str, value: &str) -> String {
