@@ -81,10 +81,14 @@ async fn a_value_that_is_no_object_is_named_and_left_alone() {
         let etcd = etcd_with(&executable, &directory, &[]);
         let key = STANDARD.encode("/registry/configmaps/default/foreign");
         let value = STANDARD.encode(b"k8s\0\xff\xff no object");
-        etcd.post("/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+        // The second has no name at all.
+        for key in [&key, &STANDARD.encode("/registry/configmaps/")] {
+            etcd.post("/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+        }
         let server = launch(&etcd).start().unwrap();
         let admin = server.admin().unwrap();
         logs(&server, "a value in the storage cannot be read: it is not served").await;
+        logs(&server, "a key in the storage is malformed: it is not served").await;
         assert!(server.log().contains("/registry/configmaps/default/foreign"), "{}", server.log());
         assert_eq!(admin.post(MAPS, &map("own")).await.unwrap().status, 201);
         let listed = admin.get(MAPS).await.unwrap();

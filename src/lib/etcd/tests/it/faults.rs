@@ -64,6 +64,7 @@ async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
         for object in &written[1..] {
             soon(commit(&store, delete(object))).await.unwrap();
         }
+        assert!(!store.has_space(), "a delete needs none");
         compact(&etcd, &store);
         until_room(&etcd, &store, &key("configmaps", "ns", "after")).await;
         assert!(store.has_space() && store.get(&written[0]).is_some());
@@ -229,6 +230,33 @@ async fn fault_20_a_start_while_others_compact_without_a_pause_reads_everything(
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(soon(others).await.unwrap() > 0);
+    }
+}
+
+/// Otherwise a restart would end all watches that are older, as kube-apiserver's does.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_20_a_start_after_a_compaction_has_the_history_that_is_left() {
+    for (etcd, _directory) in etcds() {
+        let store = attach(&etcd).await;
+        let object = key("configmaps", "ns", "a");
+        let mut written = Vec::new();
+        for number in 0..10 {
+            let done = commit(&store, write(&object, &number.to_string())).await.unwrap();
+            written.push(done.revision);
+        }
+        let compacted = format!(r#"{{"revision":"{}"}}"#, written[4]);
+        assert!(etcd.post("/v3/kv/compaction", &compacted).contains("header"));
+        let started = attach(&etcd).await;
+        catch_up(&started).await;
+        let prefix = Prefix::new("configmaps").unwrap();
+        assert!(started.watch(&prefix, written[3]).is_err(), "that is compacted");
+        let mut watch = started.watch(&prefix, written[4]).unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 5 {
+            let events = soon(watch.next(10)).await.unwrap();
+            seen.extend(events.iter().map(|event| event.revision()));
+        }
+        assert_eq!(seen, written[5..]);
     }
 }
 
