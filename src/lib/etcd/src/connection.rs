@@ -136,7 +136,7 @@ struct Member {
     url: String,
     /// For new connections; calls in flight keep theirs.
     channel: RwLock<Channel>,
-    /// Whether it has replied as a member of this cluster.
+    /// Whether it has replied as a member of this cluster since it last failed.
     is_known: AtomicBool,
 }
 
@@ -237,6 +237,8 @@ impl EtcdConnection {
 
     /// Uses the next member from now on, unless another caller has moved on already.
     fn leave(&self, index: usize) {
+        // What comes back there may be another cluster, such as one restored from a backup.
+        self.members[index].is_known.store(false, Ordering::Release);
         let next = (index + 1) % self.members.len();
         let order = Ordering::Relaxed;
         let _ = self.current.compare_exchange(index, next, order, order);
@@ -384,18 +386,25 @@ impl EtcdConnection {
         self.call("/etcdserverpb.Lease/LeaseTimeToLive", request).await
     }
 
-    /// Status of the member in use.
-    pub(crate) async fn status(&self) -> Result<StatusResponse, Status> {
-        self.call("/etcdserverpb.Maintenance/Status", StatusRequest {}).await
+    /// Number of the member in use.
+    pub(crate) fn member(&self) -> usize {
+        self.current().0
     }
 
-    /// Starts a stream of watches. `requests` must have one already: etcd answers no earlier.
+    /// Status of a member.
+    pub(crate) async fn status(&self, member: usize) -> Result<StatusResponse, Status> {
+        let path = "/etcdserverpb.Maintenance/Status";
+        self.call_at(member, CALL_TIMEOUT, path, StatusRequest {}).await
+    }
+
+    /// Starts a stream of watches at a member. `requests` must have one already: etcd answers no
+    /// earlier.
     pub(crate) async fn watch(
         &self,
+        member: usize,
         requests: impl Stream<Item = EtcdWatchRequest> + Send + 'static,
     ) -> Result<MemberWatch, Status> {
-        let (index, member) = self.current();
-        let mut grpc = member.grpc();
+        let mut grpc = self.members[member].grpc();
         let call = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
@@ -405,9 +414,9 @@ impl EtcdConnection {
         let outcome = tokio::time::timeout(CALL_TIMEOUT, call).await;
         let outcome = outcome.unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply")));
         match outcome {
-            Ok(response) => Ok(MemberWatch { member: index, responses: response.into_inner() }),
+            Ok(response) => Ok(MemberWatch { member, responses: response.into_inner() }),
             Err(status) => {
-                self.leave(index);
+                self.leave(member);
                 Err(status)
             }
         }

@@ -43,7 +43,8 @@ pub(crate) struct EtcdFeed {
     shared: Arc<EtcdShared>,
     /// All events up to here were returned.
     position: Option<Revision>,
-    /// The member whose version was checked.
+    /// The member whose version was checked: its number and its id.
+    checked: usize,
     member: u64,
     stream: Option<MemberWatch>,
     /// Whether the next state is the initial one, which may be older. Later ones must not go back.
@@ -82,6 +83,7 @@ impl EtcdFeed {
         Self {
             shared,
             position: None,
+            checked: 0,
             member: 0,
             stream: None,
             may_be_old: true,
@@ -111,7 +113,9 @@ impl EtcdFeed {
 
     /// Checks the cluster before following it. Returns its revision.
     async fn check(&mut self) -> Result<Revision, Broken> {
-        let status = self.shared.connection.status().await.map_err(|error| self.lost(&error))?;
+        let connection = &self.shared.connection;
+        self.checked = connection.member();
+        let status = connection.status(self.checked).await.map_err(|error| self.lost(&error))?;
         let version = parse_version(&status.version);
         if version < OLDEST {
             let why = format!("etcd {} is not supported: 3.4 is the oldest", status.version);
@@ -197,7 +201,7 @@ impl EtcdFeed {
         let create = WatchCreateRequest { key, range_end, start_revision: compacted };
         let create = EtcdWatchRequest { request: Some(WatchRequestUnion::Create(create)) };
         let requests = stream::iter([create]).chain(stream::pending());
-        let mut watch = self.shared.connection.watch(requests).await.ok()?;
+        let mut watch = self.shared.connection.watch(self.checked, requests).await.ok()?;
         let told = async {
             loop {
                 let response = watch.responses.message().await.ok()??;
@@ -239,8 +243,11 @@ impl EtcdFeed {
         let waiting = futures::stream::unfold(waiting, |mut waiting| async move {
             waiting.recv().await.map(|request| (request, waiting))
         });
-        let stream = self.shared.connection.watch(waiting).await;
+        // Others may have moved on to a member whose version is unknown.
+        let stream = self.shared.connection.watch(self.checked, waiting).await;
         self.stream = Some(stream.map_err(|error| self.lost(&error))?);
+        // Readers that waited for the stream have not been kept waiting by it.
+        *self.shared.asked.lock() = None;
         *self.shared.requests.lock() = Some(requests);
         Ok(())
     }

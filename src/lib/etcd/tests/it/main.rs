@@ -221,6 +221,31 @@ async fn fault_09_an_etcd_that_lost_its_revisions_is_refused() {
     }
 }
 
+/// Writes that wait for an etcd that comes back with an older state: none is made on that.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_09_an_etcd_that_is_restored_gets_no_waiting_write() {
+    for (mut etcd, _directory) in etcds() {
+        let store = attach(&etcd).await;
+        for number in 0..20 {
+            let object = key("configmaps", "ns", &format!("n{number}"));
+            commit(&store, write(&object, "1")).await.unwrap();
+        }
+        etcd.kill();
+        etcd.forget();
+        let waiting: Vec<_> = (0..64)
+            .map(|number| store.submit(create(&key("secrets", "ns", &format!("w{number}")), "1")))
+            .collect();
+        etcd.restart();
+        for ticket in waiting {
+            assert!(soon(ticket.unwrap().committed()).await.is_err());
+        }
+        soon(store.failed()).await;
+        let fresh = attach(&etcd).await;
+        catch_up(&fresh).await;
+        assert_eq!(fresh.snapshot(&Prefix::new("secrets").unwrap()).count(None, None), 0);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn values_expire_with_their_leases() {
     for (etcd, _directory) in etcds() {

@@ -259,7 +259,8 @@ impl Remote {
                 ProposalAttempt::Failed(why) => why,
             };
             let limit = if may_be_applied { RESOLVE_FOR } else { PROPOSE_FOR };
-            if began.elapsed() + pause > limit {
+            let is_over = self.core.failure().is_some();
+            if is_over || began.elapsed() + pause > limit {
                 return Err(match may_be_applied {
                     true => CommitError::Unknown(why),
                     false => CommitError::Unavailable(why),
