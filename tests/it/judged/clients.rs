@@ -258,7 +258,8 @@ fn outcome(
 ) -> Acknowledgement {
     match answer {
         Some(answer) if matches!(answer.status, 200 | 201) => written(&answer),
-        Some(answer) if matches!(answer.status, 404 | 409 | 429) => Acknowledgement::Refused,
+        // 503: clients may repeat the write. What may have happened is 504.
+        Some(answer) if matches!(answer.status, 404 | 409 | 429 | 503) => Acknowledgement::Refused,
         // Whatever else it says, it is not believed.
         _ => Acknowledgement::Unknown,
     }
