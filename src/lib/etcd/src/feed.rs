@@ -194,8 +194,8 @@ impl EtcdFeed {
         Ok(FeedItem::State { revision: revision(at), values })
     }
 
-    /// The revision up to which the history is compacted, which a watch that begins before it is
-    /// told. `None`: unknown.
+    /// The revision up to which the history is compacted: etcd tells it to a watch that begins
+    /// before that. `None`: unknown.
     async fn kept_from(&self, compacted: i64) -> Option<i64> {
         let (key, range_end) = self.shared.bounds();
         let create = WatchCreateRequest { key, range_end, start_revision: compacted };

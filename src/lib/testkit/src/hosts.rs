@@ -1,7 +1,7 @@
 //! Hosts in network namespaces, which a test cuts off from each other.
 //!
-//! What is lost is lost on the way: neither end is told, as in a partition. The packets of one host
-//! to another then have the hardware address of nobody, so one direction can be lost alone.
+//! What is lost is lost on the way: neither end notices, as in a partition. The packets of one host
+//! to another then have the hardware address of no host, so one direction can be lost alone.
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-/// Hardware address of nobody.
-const NOBODY: &str = "02:00:00:00:00:01";
+/// Hardware address of no host.
+const NO_HOST: &str = "02:00:00:00:00:01";
 
 /// Hosts on one bridge, each in a network namespace of its own, and one in which the test reaches
 /// them. The namespaces end with the last process in them.
@@ -82,9 +82,9 @@ impl TestHosts {
     /// From now on, what a host sends to another is lost.
     ///
     /// # Panics
-    /// If the network is not there any more.
+    /// If the network is no longer there.
     pub fn lose(&self, from: usize, to: usize) {
-        let place = format!("{} lladdr {NOBODY} dev eth0 nud permanent", self.address(to));
+        let place = format!("{} lladdr {NO_HOST} dev eth0 nud permanent", self.address(to));
         self.run_on(from, || ip(&format!("neighbour replace {place}"))).expect("a network");
         self.lost.lock().expect("no panic").push(LostPackets { from, to });
     }

@@ -22,7 +22,7 @@ async fn until(mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it happens in time");
 }
 
-/// Only then is a watch that hangs found while nobody reads.
+/// Otherwise a watch that hangs is not found before someone reads.
 #[tokio::test(start_paused = true)]
 async fn the_feed_is_asked_for_its_progress_without_a_reader() {
     let engine = SharedEngine::default();
