@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Level;
 
 /// Back-off after the first failure; doubles with each further one.
 const BACKOFF: Duration = Duration::from_millis(10);
@@ -232,10 +233,22 @@ impl Failures {
         let outage = Outage::new(format!("reach the API server for {controller}"));
         Self { outage: Mutex::new(outage), warned: Mutex::default() }
     }
+
+    /// Level at which a failed reconcile is logged. An unanswered request is part of an outage,
+    /// which logs itself once for all keys and controllers: also its first failure is `DEBUG` here.
+    fn level(&self, error: &(dyn Error + Send + Sync + 'static)) -> Level {
+        if is_unanswered(error) {
+            self.outage.lock().failed(error);
+            Level::DEBUG
+        } else if self.warned.lock().is_new(&error.to_string(), Instant::now()) {
+            Level::WARN
+        } else {
+            Level::DEBUG
+        }
+    }
 }
 
 /// Runs one reconcile and logs its failure. A task of its own, so that a panic becomes a failure.
-/// An unreachable server is an outage, logged once for all keys and controllers.
 async fn attempt<R, E>(
     controller: &'static str,
     key: &str,
@@ -263,13 +276,10 @@ where
         Ok(Err(error)) => error.into(),
         Err(join) => format!("reconcile panicked: {join}").into(),
     };
-    if is_unanswered(&*error) {
-        tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
-        failures.outage.lock().failed(&*error);
-    } else if !failures.warned.lock().is_new(&error.to_string(), Instant::now()) {
-        tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
-    } else {
+    if failures.level(&*error) == Level::WARN {
         tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");
+    } else {
+        tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
     }
     Err(())
 }
@@ -434,6 +444,25 @@ mod tests {
         assert_eq!((times(1), times(1), times(3), times(8_000)), (1, 0, 2, MAX_WARNINGS - 3));
         tokio::time::advance(WARN_PERIOD).await;
         assert!(warned.is_new("unknown kind 0", Instant::now()));
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot list")]
+    struct Caused(#[source] kube::Error);
+
+    #[test]
+    fn an_unanswered_request_feeds_the_outage_and_never_warns_on_its_own_line() {
+        let failures = Failures::of("an_outage_of_this_test");
+        let unanswered = || kube::Error::Service("client error (Connect)".into());
+        assert!(!failures.outage.lock().works(), "no failure yet");
+        assert_eq!(failures.level(&unanswered()), Level::DEBUG, "also the first one");
+        assert_eq!(failures.level(&unanswered()), Level::DEBUG);
+        assert!(failures.outage.lock().works(), "its end is logged, so it was");
+        assert_eq!(failures.level(&Caused(unanswered())), Level::DEBUG, "also as a cause");
+        assert!(failures.outage.lock().works());
+        let refused = std::io::Error::other("forbidden");
+        assert_eq!([(); 2].map(|()| failures.level(&refused)), [Level::WARN, Level::DEBUG]);
+        assert!(!failures.outage.lock().works(), "a refusal is no outage");
     }
 
     #[tokio::test(start_paused = true)]
