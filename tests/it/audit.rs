@@ -144,7 +144,7 @@ async fn an_event_has_the_ids_of_its_object() {
 }
 
 /// Sockets that a process has connected to a port.
-fn sockets_to(process: u32, port: u16) -> usize {
+pub(crate) fn sockets_to(process: u32, port: u16) -> usize {
     let name = |inode: &str| PathBuf::from(format!("socket:[{inode}]"));
     let own: BTreeSet<PathBuf> = fs::read_dir(format!("/proc/{process}/fd"))
         .unwrap()

@@ -1,7 +1,9 @@
 //! Processes short of resources: file descriptors, readers of the log.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use crate::audit::sockets_to;
+use crate::controllers::ManagerProcess;
+use ferrokube_testkit::{BOUND, Client, Launch, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -89,6 +91,55 @@ async fn fault_13_a_server_that_was_paused_goes_on_where_it_was() {
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
 }
 
+/// Silent sockets take no descriptor that the journal needs: connections are refused first.
+#[tokio::test]
+async fn fault_38_sockets_leave_descriptors_to_the_journal() {
+    const DESCRIPTORS: usize = 600;
+    const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let directory = tempdir().unwrap();
+    let data = directory.path().join("data");
+    // With the segments of a debug build's failpoints, 64 KiB.
+    let launch = Launch::new(FERROKUBE).role("apiserver").environment("FERROKUBE_FAILPOINT", "none");
+    let server = launch.command(&data);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {DESCRIPTORS} && exec \"$0\" \"$@\"")]);
+    limited.arg(server.get_program()).args(server.get_args());
+    for (name, value) in server.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let (_running, admin) = start(limited.stdin(Stdio::null()).stderr(Stdio::null()), &data);
+    assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
+    let refused = async || {
+        let metrics = admin.get("/metrics").await.unwrap().text;
+        let mut lines = metrics.lines();
+        let count = lines.find_map(|line| line.strip_prefix("ferrokube_connections_refused "));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let kubeconfig = std::fs::read_to_string(data.join("admin.kubeconfig")).unwrap();
+    let (_, address) = kubeconfig.split_once("https://").unwrap();
+    let address = address.split(['"', '\n', '\'', ' ']).next().unwrap();
+    let segments = || -> BTreeSet<_> {
+        std::fs::read_dir(data.join("store")).unwrap().map(|file| file.unwrap().path()).collect()
+    };
+    let (before, mut silent) = (segments(), Vec::new());
+    // At most all that the process may have.
+    while silent.len() < DESCRIPTORS && refused().await == 0 {
+        silent.extend((0..50).map(|_| TcpStream::connect(address).unwrap()));
+    }
+    for number in 0..20 {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{number}")},
+            "data": {"k": "v".repeat(60_000)}});
+        let made = admin.post(CONFIGMAPS, &object).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text);
+    }
+    assert!(!segments().is_subset(&before), "a segment was begun");
+    assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
+    assert!(refused().await > 0, "{} sockets", silent.len());
+}
+
 #[tokio::test]
 async fn fault_38_without_file_handles_the_listener_waits_and_recovers() {
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
@@ -124,7 +175,10 @@ async fn fault_38_without_file_handles_the_listener_waits_and_recovers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_38_the_controllers_watch_hundreds_of_kinds_over_few_connections() {
     const KINDS: u64 = 150;
-    let cluster = Cluster::start(FERROKUBE).unwrap();
+    /// A hundred requests each, with the manager's certificate and without it.
+    const MAX_SOCKETS: usize = 8;
+    // The controllers of `all-in-one` open no connection: here they have a process of their own.
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
     for at in 0..KINDS {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -137,19 +191,30 @@ async fn fault_38_the_controllers_watch_hundreds_of_kinds_over_few_connections()
             .unwrap();
         assert_eq!(answer.status, 201, "{}", answer.text);
     }
+    let port = cluster.url().rsplit(':').next().unwrap().parse().unwrap();
+    let directory = tempdir().unwrap();
+    let manager = ManagerProcess::start(
+        &cluster.kubeconfig(),
+        directory.path().join("log"),
+        &["--leader-elect=false"],
+    );
     wait_until("all of them are watched", BOUND, async || {
         let metrics = admin.get("/metrics").await.unwrap().text;
         let value = |name: &str| {
-            metrics
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-                .unwrap_or(0)
+            let mut lines = metrics.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap()
         };
         let (watches, connections) =
             (value("apiserver_longrunning_requests "), value("ferrokube_connections_open "));
-        // At most a hundred per connection, and ours.
-        assert!(connections <= watches / 50 + 5, "{connections} connections for {watches} watches");
-        if watches >= KINDS { Ok(()) } else { Err(format!("{watches} watches")) }
+        let sockets = sockets_to(manager.pid(), port);
+        assert!(sockets <= MAX_SOCKETS, "{sockets} connections for {watches} watches");
+        // And ours.
+        assert!(connections <= MAX_SOCKETS as u64 + 5, "{connections} for {watches} watches");
+        if watches >= KINDS && sockets > 0 {
+            Ok(())
+        } else {
+            Err(format!("{watches} watches, {sockets} connections: {}", manager.log()))
+        }
     })
     .await;
 }
