@@ -171,11 +171,14 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
 
 #[tokio::test]
 async fn without_anonymous_requests_need_credentials() {
-    let cluster =
-        Launch::new(FERROKUBE).role("apiserver").flag("--anonymous-auth=false").start().unwrap();
-    assert_eq!(cluster.anonymous().unwrap().get("/livez").await.unwrap().status, 401);
-    assert_eq!(cluster.admin().unwrap().get("/livez").await.unwrap().status, 200);
-    assert!(raw(&cluster, "h2").await.is_ok());
+    for role in ["apiserver", "all-in-one"] {
+        let cluster =
+            Launch::new(FERROKUBE).role(role).flag("--anonymous-auth=false").start().unwrap();
+        let status = async |client: Client| client.get("/livez").await.unwrap().status;
+        assert_eq!(status(cluster.anonymous().unwrap()).await, 401, "{role}");
+        assert_eq!(status(cluster.admin().unwrap()).await, 200, "{role}");
+        assert!(raw(&cluster, "h2").await.is_ok(), "{role}");
+    }
 }
 
 #[tokio::test]

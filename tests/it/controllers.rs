@@ -76,6 +76,18 @@ async fn a_controller_survives_the_deletion_of_its_account() {
     );
 }
 
+#[tokio::test]
+async fn an_all_in_one_serves_without_controllers() {
+    let cluster = Launch::new(FERROKUBE).flag("--controllers=-*").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "alone"}});
+    create(&admin, CONFIGMAPS, &object).await;
+    assert_eq!(admin.get(&format!("{CONFIGMAPS}/alone")).await.unwrap().status, 200);
+    // The first sign of controllers in a new cluster; `wait_ready` of others has seen it.
+    let root_ca = admin.get(&format!("{CONFIGMAPS}/kube-root-ca.crt")).await.unwrap();
+    assert_eq!(root_ca.status, 404, "{}", root_ca.text);
+}
+
 /// The lines of a manager's log with both words.
 fn told(manager: &ManagerProcess, level: &str, word: &str) -> Vec<String> {
     manager
@@ -217,6 +229,10 @@ impl ManagerProcess {
             .spawn()
             .unwrap();
         Self { process, log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Whether it has logged that it leads. It logs that once, and exits when it stops leading.
