@@ -10,6 +10,8 @@ mod fuzz;
 pub mod go;
 pub mod gvk;
 pub mod heap;
+#[cfg(test)]
+mod hostile;
 pub mod json;
 pub mod jsonpath;
 pub mod metadata;

@@ -5,6 +5,7 @@ mod json_patch;
 mod pointer;
 
 use crate::document::{Map, Value};
+use crate::work;
 pub use json_patch::json_patch;
 
 /// As in kube-apiserver.
@@ -40,6 +41,7 @@ pub enum PatchError {
 /// object, as kube-apiserver does. Both values are at most [`crate::json::MAX_DEPTH`] deep, and so
 /// is the result.
 pub fn merge_patch(target: &mut Value, patch: &Value) {
+    work::count(1);
     let Value::Object(changes) = patch else {
         *target = if target.is_object() { patch.clone() } else { without_nulls(patch) };
         return;
@@ -55,6 +57,7 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
 
 fn merge_objects(fields: &mut Map, changes: &Map) {
     for (name, change) in changes {
+        work::count(1);
         if change.is_null() {
             fields.remove(name);
             continue;
@@ -70,6 +73,7 @@ fn merge_objects(fields: &mut Map, changes: &Map) {
 
 /// A copy without null fields, at any depth.
 fn without_nulls(value: &Value) -> Value {
+    work::count(1);
     match value {
         Value::Object(map) => Value::Object(
             map.iter()

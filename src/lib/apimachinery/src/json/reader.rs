@@ -71,6 +71,7 @@ impl JsonReader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Value, BoxedDecodeError> {
         self.skip_space();
+        work::count(1);
         work::breathe();
         match self.bytes.get(self.at) {
             Some(b'"') => {
@@ -145,6 +146,7 @@ impl JsonReader<'_> {
                 from + at
             }
             Err(at) => {
+                work::count(own.len() - at);
                 self.fields.insert(from + at, (key, Value::Null));
                 from + at
             }
@@ -161,6 +163,7 @@ impl JsonReader<'_> {
     /// Adds a segment to the paths of duplicates since there were `before`.
     fn leave(&mut self, before: usize, segment: impl Fn() -> KeySegment) {
         if self.repeats.len() > before {
+            work::count(self.repeats.len() - before);
             self.repeats[before..].iter_mut().for_each(|path| path.push(segment()));
         }
     }
@@ -366,8 +369,12 @@ impl JsonReader<'_> {
                     KeySegment::Index(index) => path.push_str(&format!("[{index}]")),
                 }
             }
-            if paths.len() < MAX_DUPLICATES && !paths.contains(&path) {
+            work::count(path.len());
+            if !paths.contains(&path) {
                 paths.push(path);
+            }
+            if paths.len() == MAX_DUPLICATES {
+                break;
             }
         }
         paths

@@ -9,6 +9,7 @@ use crate::heap::{GROWN_FIELD, LARGEST};
 use crate::json::{self, MAX_DEPTH};
 use crate::quantity::{FORMAT_WRONG, Quantity};
 use crate::time;
+use crate::work;
 use base64::Engine as _;
 use std::cell::Cell;
 
@@ -173,6 +174,7 @@ impl MessageReader<'_> {
                 WireValue::Bytes(mut packed),
             ) => {
                 while !packed.is_empty() {
+                    work::count(1);
                     items.extend(self.value(
                         field.kind,
                         WireValue::Varint(wire::varint(&mut packed)?),

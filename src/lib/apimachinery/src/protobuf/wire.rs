@@ -1,6 +1,7 @@
 //! Wire format: tags, varints, lengths.
 
 use super::ProtobufError;
+use crate::work;
 
 /// Go's text for a body that ends too early.
 const UNEXPECTED_END: &str = "unexpected EOF";
@@ -56,6 +57,7 @@ impl<'a> Iterator for WireFields<'a> {
         if self.rest.is_empty() {
             return None;
         }
+        work::count(1);
         let field = self.field();
         if field.is_err() {
             self.rest = &[];

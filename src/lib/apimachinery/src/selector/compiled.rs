@@ -7,6 +7,7 @@
 use super::label::is_among;
 use super::{LabelOperator, LabelSelector};
 use crate::json::scan;
+use crate::work;
 use std::ops::Range;
 
 /// A compiled [`LabelSelector`]. A watch keeps it, so its strings share an allocation.
@@ -88,6 +89,7 @@ impl CompiledLabels {
         }
         let (mut met, mut found, mut seen) = (0, 0, 0);
         for (key, value) in labels.into_iter().flat_map(scan::labels) {
+            work::count(1);
             seen += 1;
             let Ok(at) = self.rules.binary_search_by(|rule| self.text(rule.key).cmp(&key)) else {
                 continue;
@@ -149,7 +151,10 @@ impl CompilerState {
                 LabelOperator::DoesNotExist => is_forbidden = true,
                 LabelOperator::In(values) => match &mut allowed {
                     None => allowed = Some(values.iter().map(String::as_str).collect()),
-                    Some(before) => before.retain(|value| is_among(values, value)),
+                    Some(before) => {
+                        work::count(before.len());
+                        before.retain(|value| is_among(values, value));
+                    }
                 },
                 LabelOperator::NotIn(values) => denied.extend(values.iter().map(String::as_str)),
                 LabelOperator::GreaterThan(bound) => above = above.max(Some(*bound)),
@@ -170,6 +175,7 @@ impl CompilerState {
     }
 
     fn put_all(&mut self, mut values: Vec<&str>) -> Range<u32> {
+        work::count(values.len());
         values.sort_unstable();
         values.dedup();
         let start = position(self.values.len());

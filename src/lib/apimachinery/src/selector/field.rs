@@ -2,6 +2,7 @@
 
 use super::{MAX_TERMS, SelectorError};
 use crate::field::cut;
+use crate::work;
 use std::fmt;
 
 /// Bytes of a selector quoted in a message.
@@ -59,7 +60,10 @@ impl FieldSelector {
 
     /// Whether an object matches; `get` returns a declared field's value (`""` if missing).
     pub fn matches<'a>(&self, get: impl Fn(&str) -> &'a str) -> bool {
-        self.terms.iter().all(|term| (get(&term.field) == term.value) != term.negated)
+        self.terms.iter().all(|term| {
+            work::count(1);
+            (get(&term.field) == term.value) != term.negated
+        })
     }
 
     /// The value required by an `=` term.
@@ -109,6 +113,7 @@ impl<'a> Iterator for TermSplit<'a> {
 
     fn next(&mut self) -> Option<&'a str> {
         let rest = self.rest?;
+        work::count(1);
         let mut escaped = false;
         let comma = rest.bytes().position(|byte| {
             let ends = byte == b',' && !escaped;

@@ -6,6 +6,7 @@ use super::{MAX_TERMS, MAX_VALUES, SelectorError};
 use crate::document::Value;
 use crate::field::quote;
 use crate::name;
+use crate::work;
 use std::fmt;
 
 /// A parsed label selector; the empty selector matches everything.
@@ -104,9 +105,10 @@ impl LabelSelector {
 
     /// Whether an object with these labels matches; `get` looks one up.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| requirement.operator.holds(get(&requirement.key)))
+        self.requirements.iter().all(|requirement| {
+            work::count(1);
+            requirement.operator.holds(get(&requirement.key))
+        })
     }
 
     /// Whether an object with these labels matches: the value of `metadata.labels`, missing or null
@@ -249,6 +251,7 @@ fn checked_values(key: &str, mut values: Vec<String>) -> Result<Vec<String>, Sel
     if values.is_empty() {
         return Err(refuse(format!("the requirement on \"{}\" needs a value", shorten(key))));
     }
+    work::count(values.len());
     values.sort_unstable();
     values.dedup();
     match values.iter().enumerate().find_map(|(index, value)| malformed_value(key, index, value)) {

@@ -1,6 +1,8 @@
 //! Tokens of a label selector. A NUL ends the current token, as in kube-apiserver's lexer (parity
 //! case `nul-bytes`).
 
+use crate::work;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SelectorToken<'a> {
     End,
@@ -75,7 +77,9 @@ impl<'a> Lexer<'a> {
     }
 
     fn read(&mut self) -> SelectorToken<'a> {
+        work::count(1);
         while self.byte().is_some_and(is_space) {
+            work::count(1);
             self.at += 1;
         }
         let Some(byte) = self.byte() else { return SelectorToken::End };
@@ -107,6 +111,7 @@ impl<'a> Lexer<'a> {
             .bytes()
             .position(|byte| is_symbol(byte) || is_space(byte) || byte == 0)
             .unwrap_or(rest.len());
+        work::count(length);
         self.at += length;
         self.eat(0);
         &rest[..length]
