@@ -54,15 +54,15 @@ async fn pour(
     tally.count("cut");
 }
 
-/// Requests with endless bodies, 25 on each of ten connections per second.
-pub(super) async fn endless_posts(
+/// Anonymous requests without END_STREAM, 25 on each of ten connections per second.
+pub(super) async fn endless_requests(
     stage: Arc<Testbed>,
     tally: Arc<AttackTally>,
-    token: &'static str,
+    method: &'static str,
 ) {
     at_once(10, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
-        let block = wire.header_block("POST", CONFIG_MAPS, token);
+        let block = wire.header_block(method, CONFIG_MAPS, "");
         let mut stream = 1;
         let next = || {
             let mut bytes = Vec::new();

@@ -41,7 +41,13 @@ const ALL: &[Attack] = &[
         name: "anonymous-posts",
         what: "250 POSTs a second without credentials, their bodies never end",
         proof: &["connection"],
-        run: |s, t| Box::pin(frames::endless_posts(s, t, "")),
+        run: |s, t| Box::pin(frames::endless_requests(s, t, "POST")),
+    },
+    Attack {
+        name: "anonymous-gets",
+        what: "250 GETs a second without credentials, whose streams the client never ends",
+        proof: &["connection"],
+        run: |s, t| Box::pin(frames::endless_requests(s, t, "GET")),
     },
     Attack {
         name: "silent-bodies",
@@ -69,7 +75,7 @@ const ALL: &[Attack] = &[
     },
     Attack {
         name: "silent-sockets",
-        what: "sockets from five addresses until no more are taken",
+        what: "2,000 sockets from five addresses that send nothing, opened again when cut",
         proof: &["connected"],
         run: |s, t| Box::pin(connections::silent_sockets(s, t)),
     },
