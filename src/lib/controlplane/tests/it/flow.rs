@@ -1,5 +1,6 @@
 //! Flow control: no caller takes every seat or byte, and idle requests hold none.
 
+use crate::priority::with_a_small_level;
 use crate::support::{CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
@@ -125,38 +126,47 @@ async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
     server.send("GET", path, &[("authorization", &format!("Bearer {user}"))], "").await
 }
 
-#[tokio::test]
-async fn stalled_bodies_hold_no_seat() {
-    let server = limited(|limits| {
+/// Servers with few seats: one in pools, and one whose level of these users has two.
+async fn with_few_seats(users: &[&str]) -> [TestServer; 2] {
+    let pools = limited(|limits| {
         limits.priority_and_fairness = false;
-        limits.mutating_inflight = 4;
+        (limits.mutating_inflight, limits.readonly_inflight) = (4, 4);
     })
     .await;
-    let mut begun =
-        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
-    assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
-    for user in ["writer", "writer-two"] {
-        assert_eq!(create(&server, user, user).await.code, 201, "{user}");
+    [pools, with_a_small_level(users, json!({"type": "Reject"})).await]
+}
+
+#[tokio::test]
+async fn stalled_bodies_hold_no_seat() {
+    for server in with_few_seats(&["writer"]).await {
+        let mut begun =
+            PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent()))
+                .await;
+        assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
+        for user in ["writer", "writer-two"] {
+            assert_eq!(create(&server, user, user).await.code, 201, "{user}");
+        }
+        assert_eq!(begun.ended(), [0_u16; 0]);
     }
-    assert_eq!(begun.ended(), [0_u16; 0]);
 }
 
 #[tokio::test]
 async fn rejected_requests_hold_no_seat_while_their_body_is_dropped() {
-    let server = limited(|limits| {
-        limits.priority_and_fairness = false;
-        limits.mutating_inflight = 2;
-    })
-    .await;
-    let _unknown = PendingRequests::of(&server, 20, |number| {
-        anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())
-    })
-    .await;
-    let _forbidden =
-        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
-    let _wrong =
-        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent())).await;
-    assert_eq!(create(&server, "writer", "a").await.code, 201);
+    for server in with_few_seats(&["reader", "system:anonymous"]).await {
+        let _unknown = PendingRequests::of(&server, 20, |number| {
+            anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())
+        })
+        .await;
+        let _forbidden =
+            PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent()))
+                .await;
+        let _wrong =
+            PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent()))
+                .await;
+        assert_eq!(create(&server, "writer", "a").await.code, 201);
+        // Of the level of those that were refused.
+        assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
+    }
 }
 
 #[tokio::test]

@@ -193,14 +193,16 @@ async fn mandatory_objects_cannot_be_changed() {
     assert_eq!((suggested.code, &suggested.json()["metadata"]["generation"]), (200, &json!(2)));
 }
 
-/// A server where the user `reader` has a level with two seats.
-async fn with_a_small_level(response: Value) -> TestServer {
+/// A server where these users have a level with two seats.
+pub(crate) async fn with_a_small_level(users: &[&str], response: Value) -> TestServer {
     let limits = Limits { readonly_inflight: 200, mutating_inflight: 92, ..Limits::default() };
     let server = TestServer::with(|builder| builder.limits(limits)).await;
     assert_eq!(server.post(LEVELS, &level("small", response)).await.code, 201);
-    assert_eq!(server.post(SCHEMAS, &schema("s", "small", "reader")).await.code, 201);
-    let path = format!("{SCHEMAS}/s");
-    until(&server, &path, has_level).await;
+    for (number, user) in users.iter().enumerate() {
+        let name = if number == 0 { "s".to_owned() } else { format!("s{number}") };
+        assert_eq!(server.post(SCHEMAS, &schema(&name, "small", user)).await.code, 201);
+        until(&server, &format!("{SCHEMAS}/{name}"), has_level).await;
+    }
     server
 }
 
@@ -243,7 +245,7 @@ fn held_requests(dump: &TestResponse) -> usize {
 
 #[tokio::test]
 async fn a_level_rejects_what_has_no_seat() {
-    let server = with_a_small_level(json!({"type": "Reject"})).await;
+    let server = with_a_small_level(&["reader"], json!({"type": "Reject"})).await;
     let mut held = begin(&server, "reader", 2).await;
     let rejected = read(&server, "reader", CONFIGMAPS).await;
     assert_eq!(
@@ -276,7 +278,7 @@ async fn a_level_rejects_what_has_no_seat() {
 #[tokio::test]
 async fn waiting_requests_are_shown_and_served() {
     let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 1});
-    let server = with_a_small_level(json!({"type": "Queue", "queuing": queuing})).await;
+    let server = with_a_small_level(&["reader"], json!({"type": "Queue", "queuing": queuing})).await;
     let held = begin(&server, "reader", 3).await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 429, "its queue is full");
     let dump = server.get("/debug/api_priority_and_fairness/dump_priority_levels").await;
@@ -312,7 +314,7 @@ async fn without_priority_and_fairness_its_objects_do_nothing() {
 
 #[tokio::test]
 async fn a_watch_holds_a_seat_until_it_begins() {
-    let server = with_a_small_level(json!({"type": "Reject"})).await;
+    let server = with_a_small_level(&["reader"], json!({"type": "Reject"})).await;
     let mut watches = Vec::new();
     for _ in 0..5 {
         let request = http::Request::builder().uri(format!("{CONFIGMAPS}?watch=1"));
