@@ -7,6 +7,7 @@ use crate::support::{StoppedClock, TestResponse, TestServer, subject};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
+use ferrokube_connect::{ConnectSettings, Connections};
 use ferrokube_controlplane::{Route, RouteFuture, RouteRequest};
 use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{ComputedResource, Operation};
@@ -90,7 +91,8 @@ struct ResourceRoot {
     namespaced: bool,
 }
 
-const ROOTS: [ResourceRoot; 9] = [
+const ROOTS: [ResourceRoot; 10] = [
+    ResourceRoot { base: "/api/v1", plural: "pods", kind: "Pod", namespaced: true },
     ResourceRoot { base: "/api/v1", plural: "configmaps", kind: "ConfigMap", namespaced: true },
     ResourceRoot {
         base: "/api/v1",
@@ -152,7 +154,15 @@ impl ResourceRoot {
     }
 
     fn object(&self, name: &str) -> Value {
-        json!({"apiVersion": self.api_version(), "kind": self.kind, "metadata": {"name": name}, "spec": {}})
+        let spec = match self.kind {
+            "Pod" => json!({"containers": [{"name": "c", "image": "i"}]}),
+            _ => json!({}),
+        };
+        json!({"apiVersion": self.api_version(), "kind": self.kind, "metadata": {"name": name}, "spec": spec})
+    }
+
+    fn tails(&self) -> &'static [&'static str] {
+        if self.plural == "pods" { &POD_TAILS } else { &TAILS }
     }
 }
 
@@ -195,14 +205,16 @@ impl World {
             routed: Mutex::default(),
         });
         let server = TestServer::with(|builder| {
-            builder.authorizer(recorder.clone()).route(
-                "/mounted/",
-                false,
-                Arc::new(RecordingRoute(recorder.clone())),
-            )
+            builder
+                .authorizer(recorder.clone())
+                .connections(Connections::new(&ConnectSettings::default()))
+                .route("/mounted/", false, Arc::new(RecordingRoute(recorder.clone())))
         })
         .await;
         let catalog = server.registry.catalog();
+        let pods = ferrokube_workloads::bundle().only(["pods"]);
+        let kinds = ferrokube_resources::compose(&[ferrokube_resources::bundle(), pods]).unwrap();
+        catalog.put(kinds.definitions.into_iter().find(|kind| kind.plural == "pods").unwrap());
         catalog.put_computed("", "serviceaccounts", "token", Arc::new(Computed(recorder.clone())));
         catalog.put_computed(
             "authorization.k8s.io",
@@ -312,11 +324,15 @@ impl World {
                 || (writes.is_empty() && computed.is_empty() && routed.is_empty()),
             "{what}"
         );
-        assert!(
-            mode != AllowedVerbs::Reads || (writes.is_empty() && computed.is_empty()),
-            "{what}"
-        );
+        // A connection stores nothing; a read may open one.
+        let is_write = |operation: Operation| operation != Operation::Connect;
+        let has_written = writes.iter().any(|(operation, _)| is_write(*operation));
+        assert!(mode != AllowedVerbs::Reads || !has_written && computed.is_empty(), "{what}");
         for (operation, subject) in &writes {
+            if !is_write(*operation) {
+                *self.reached.entry(format!("{} connection", first.verb)).or_default() += 1;
+                assert!(mode != AllowedVerbs::Reads || first.verb == "get", "{what}");
+            }
             assert!(
                 asked.iter().any(|asked| allows(asked, *operation, subject)),
                 "{operation:?} {subject} was not asked about, but {asked:?}: {what}"
@@ -426,7 +442,11 @@ fn allows(asked: &AuthorizationQuestion, operation: Operation, wrote: &str) -> b
                 (asked.verb == "delete" && is_named)
                     || (asked.verb == "deletecollection" && is_collection)
             }
-            Operation::Connect => false,
+            // By any verb of one object, never as one of a list or watch.
+            Operation::Connect => {
+                matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete")
+                    && is_named
+            }
         }
 }
 
@@ -442,6 +462,16 @@ const TAILS: [&str; 9] = [
     "/fresh",
 ];
 
+const POD_TAILS: [&str; 7] = [
+    "",
+    "/alpha",
+    "/alpha/exec",
+    "/alpha/log",
+    "/alpha/proxy",
+    "/alpha/proxy/exec",
+    "/alpha/exec/more",
+];
+
 /// Unusual spellings of a path.
 fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
     [
@@ -455,7 +485,7 @@ fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
     ]
 }
 
-/// A path, and its index into [`TAILS`].
+/// A path, and its index into the tails of its root.
 type Tailed = (String, usize);
 
 /// Regular and unusual paths of a root.
@@ -463,7 +493,7 @@ fn paths(root: &ResourceRoot) -> (Vec<Tailed>, Vec<Tailed>) {
     let (mut plain, mut odd) = (Vec::new(), Vec::new());
     for prefix in ["", "/watch", "/proxy"] {
         for namespace in ["", "/namespaces/default"] {
-            for (at, tail) in TAILS.iter().enumerate() {
+            for (at, tail) in root.tails().iter().enumerate() {
                 let middle = format!("{prefix}{namespace}/{}", root.plural);
                 plain.push((format!("{}{middle}{tail}", root.base), at));
                 odd.extend(variants(root.base, &middle, tail).map(|path| (path, at)));
@@ -494,7 +524,7 @@ async fn bodies(world: &World, root: &ResourceRoot) -> Vec<Value> {
         "/alpha/token" => json!({}),
         _ => object.clone(),
     };
-    TAILS.iter().map(tail).collect()
+    root.tails().iter().map(tail).collect()
 }
 
 #[tokio::test]
@@ -560,6 +590,9 @@ async fn fault_50_the_authorized_request_is_the_one_that_runs() {
         "patch object",
         "patch subresource",
         "delete object",
+        "get connection",
+        "create connection",
+        "delete connection",
     ] {
         assert!(world.reached.contains_key(reached), "{reached}: {:?}", world.reached);
     }
