@@ -16,6 +16,8 @@ pub mod devices;
 mod estimate;
 mod evaluator;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod lex;
 mod library;
 mod loops;

@@ -13,6 +13,8 @@
 
 mod backend;
 mod dial;
+#[cfg(test)]
+mod fuzz;
 mod kind;
 mod location;
 mod pod;
