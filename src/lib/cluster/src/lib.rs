@@ -18,7 +18,7 @@ use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::ComputedCall;
 use ferrokube_registry::{Catalog, ComputedResource, Target};
-use ferrokube_resource::{Composition, Definition, Dialect};
+use ferrokube_resource::{Composition, Definition};
 use ferrokube_schema::Schema;
 use scale::Scale;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ const HANDLERS: [(&str, &str, &str, Make); 4] = [
 
 /// Serves the computed resources and subresources of the native kinds in the catalog.
 pub fn install(catalog: &Catalog, served: &Composition) {
-    let native = |definition: &&Arc<Definition>| definition.dialect == Dialect::Native;
-    for definition in served.definitions.iter().filter(native) {
+    let bundled = |definition: &&Arc<Definition>| definition.dialect.is_bundled();
+    for definition in served.definitions.iter().filter(bundled) {
         for (resource, subresource, body, make) in HANDLERS {
             let is_meant = match resource {
                 "" => true,

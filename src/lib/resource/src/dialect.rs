@@ -32,6 +32,12 @@ impl Dialect {
         self == Self::Custom
     }
 
+    /// Whether a write of the status changes only that field of the object, instead of all but the
+    /// version's reset fields.
+    pub fn writes_status_alone(self) -> bool {
+        self == Self::Custom
+    }
+
     /// Whether validation runs rules that users wrote, whose run time only measuring tells.
     pub fn runs_user_rules(self) -> bool {
         self == Self::Custom

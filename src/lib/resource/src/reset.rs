@@ -1,7 +1,6 @@
 //! Fields that a write of an endpoint does not change: a status, or all but the status.
 
 use crate::definition::Definition;
-use crate::dialect::Dialect;
 use crate::hooks::Change;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_schema::apply::ResetFields;
@@ -20,7 +19,7 @@ impl Definition {
     pub fn keep_reset(&self, version: usize, change: &Change<'_>, object: &mut Document) {
         let Some(reset) = self.reset(version, change.subresource) else { return };
         match change.old {
-            Some(old) if self.dialect == Dialect::Custom && change.subresource == "status" => {
+            Some(old) if self.dialect.writes_status_alone() && change.subresource == "status" => {
                 keep_all_but_status(old, object)
             }
             Some(old) => {
