@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn reconcile(fleet: Arc<Fleet>, client: Arc<Client>) -> Result<Action, kube::Error> {
-    // This is all: the client in here carries the ids of whoever wrote the fleet last.
+    // This is all: the client in here carries the ids of the last write of the fleet.
     ferrokube_client::tracked(&client, &*fleet, |client| sail(&fleet, client)).await
 }
 

@@ -262,7 +262,7 @@ def of_metadata(match):
 
 
 def of_apply(match):
-    """Which of several misfits are told, and in which order, follows Go's maps once a field is unknown."""
+    """Which of several misfits are returned, and in which order, follows Go's maps once a field is unknown."""
     misfits = sorted(set(match[2].removeprefix("errors:").strip().split("\n  ")))
     unknown = [why for why in misfits if why.endswith("field not declared in schema")]
     return match[1] + ("field not declared in schema" if unknown else "; ".join(misfits))

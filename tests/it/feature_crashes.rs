@@ -118,7 +118,7 @@ async fn maps(servers: &[Cluster]) -> Option<Vec<String>> {
     Some(read)
 }
 
-/// Turns the feature off and on again until whoever leads was killed at each moment.
+/// Turns the feature off and on again until the leader was killed at each moment.
 async fn survives_a_kill_at_every_moment(servers: &mut [Cluster]) {
     let mut kills = Kills::new(servers.len());
     for round in 0..MAX_ROUNDS {

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 
 /// Checked files and directories.
 const CLEAN: &[&str] = &[
+    ".ci",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "benches",
+    "clients",
+    "deploy",
     "docs",
     "examples",
     "src",
@@ -72,6 +75,7 @@ const SHIPPED_PHRASES: &[(&str, &str)] = &[
     ("went on", "continued"),
     ("what is there", "existing"),
     ("what there is", "name it"),
+    ("whoever", "a user that, any client that"),
 ];
 
 /// Type names that do not say what the type is.
@@ -94,6 +98,16 @@ const SHARED_TYPES: &[(&str, &str)] = &[
 /// Not checked, since it lists the phrases.
 const THIS_FILE: &str = "tests/it/language.rs";
 
+/// Endings of checked files. Scripts have none.
+const EXTENSIONS: &[&str] = &[
+    "conf", "env", "html", "js", "md", "py", "rs", "service", "sh", "target", "timer", "toml",
+    "tpl", "tsv", "txt", "yaml",
+];
+
+fn is_script(path: &Path) -> bool {
+    path.extension().is_none() && fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"#!"))
+}
+
 struct CleanFile {
     name: String,
     text: String,
@@ -107,9 +121,10 @@ fn clean_files() -> Vec<CleanFile> {
         if path.is_dir() {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if !path.ends_with(THIS_FILE)
-            && path.extension().is_some_and(|extension| {
-                ["html", "md", "rs", "tsv", "txt"].iter().any(|known| extension == *known)
-            })
+            && (is_script(&path)
+                || path.extension().is_some_and(|extension| {
+                    EXTENSIONS.iter().any(|known| extension == *known)
+                }))
         {
             let name = path.strip_prefix(root).unwrap().display().to_string();
             files.push(CleanFile {
@@ -120,13 +135,16 @@ fn clean_files() -> Vec<CleanFile> {
         }
     }
     assert!(files.len() > 100, "only {} files", files.len());
+    for script in [".ci/run", "tests/smoke", "tests/parity/run"] {
+        assert!(files.iter().any(|file| file.name == script), "{script} is not checked");
+    }
     files
 }
 
 /// A line without its indentation and comment marker.
 fn prose(line: &str) -> &str {
     let line = line.trim();
-    ["///", "//!", "//"]
+    ["///", "//!", "//", "#"]
         .iter()
         .find_map(|marker| line.strip_prefix(marker))
         .map_or(line, str::trim_start)
@@ -323,7 +341,9 @@ fn reworked_files_have_no_banned_phrases() {
 
 #[test]
 fn shipped_files_have_no_clumsy_phrases() {
-    let is_document = |file: &&CleanFile| file.name.ends_with(".md");
+    let is_document = |file: &&CleanFile| {
+        file.name.ends_with(".md") || ["clients/", "deploy/"].iter().any(|of| file.name.starts_with(of))
+    };
     let found: Vec<String> = clean_files()
         .iter()
         .filter(|file| is_shipped(file) || is_document(file))

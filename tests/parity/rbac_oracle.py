@@ -2,7 +2,7 @@
 
 The log gives each request with who asked, about what, and how the server decided; writes of roles and bindings come with the object that
 they left. The oracle scans all bindings for every request; the server answers from an index. A write counts from some moment between its
-arrival and its answer, so a request beside it may be decided by the state before or after.
+arrival and its answer, so a request next to it may be decided by the state before or after.
 """
 
 import json

@@ -50,8 +50,8 @@ impl TracePage {
         Ok(response(self.pages.answer(rest, uri.query().unwrap_or_default(), &may)))
     }
 
-    /// Whoever may get the object (list the resource, for a collection) may see its events; those
-    /// without an object require the right to get everything.
+    /// A user that may get the object (list the resource, for a collection) may see its events;
+    /// those without an object require the right to get everything.
     fn may(&self, user: &UserInfo, object: Option<&ObjectRef>) -> bool {
         let all =
             ResourceAccess { group: "*", version: "*", resource: "*", ..ResourceAccess::default() };

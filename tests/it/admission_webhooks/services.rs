@@ -62,7 +62,7 @@ async fn webhooks_are_called_where_their_services_are() {
     let admin = cluster.admin().unwrap();
     assert!(write(&admin).await.text.contains("the service has no ClusterIP"));
     assert_eq!(admin.delete(&format!("{SERVICES}/reviews")).await.unwrap().status, 200);
-    // Whoever proxies services would have the address on this machine.
+    // A proxy of services would have the address on this machine.
     let service = json!({"metadata": {"name": "reviews"},
         "spec": {"clusterIP": address.to_string(), "ports": [{"port": server.port}]}});
     create(&admin, SERVICES, service).await;

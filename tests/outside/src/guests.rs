@@ -1,4 +1,4 @@
-//! Users and rights from elsewhere: whoever has the token `guest-NAME` is a guest, and may look at
+//! Users and rights from elsewhere: a caller with the token `guest-NAME` is a guest, and may look at
 //! toys.
 
 use ferrokube_server::apimachinery::user::UserInfo;

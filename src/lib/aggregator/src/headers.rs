@@ -51,7 +51,7 @@ pub(crate) fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), U
 }
 
 fn value(text: &str) -> Result<HeaderValue, UnwritableHeader> {
-    // Whoever reads a header drops them: ` system:masters` would be another group there.
+    // Readers of a header drop them: ` system:masters` would be another group there.
     if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
         return Err(UnwritableHeader);
     }

@@ -1,8 +1,8 @@
 //! Maintains the rules of aggregated ClusterRoles: the union of the rules of all ClusterRoles they
 //! select.
 //!
-//! Whoever may write ClusterRoles makes them as large and as many as it likes: a page of them is in
-//! memory at a time, and what is computed of it is linear, off the workers, which in an all-in-one
+//! A user that may write ClusterRoles makes them as large and as many as it likes: a page of them
+//! is in memory at a time, and what is computed of it is linear, off the workers, which in an all-in-one
 //! are the API server's.
 
 use crate::queue::{Next, WorkQueue};

@@ -2,7 +2,7 @@
 //!
 //! It is not an etcd: it has no keys, no watches and no gRPC. It answers health checks like etcd,
 //! and `GET /ferrokube` with the directory for the API server's state. That directory outlives the
-//! API server and the stand-in; it belongs to whoever chose `--data-dir`.
+//! API server and the stand-in; it belongs to the caller that chose `--data-dir`.
 
 use ferrokube_pki::files::{self, FileError, FileMode};
 use std::io;

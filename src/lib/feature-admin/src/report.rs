@@ -1,7 +1,7 @@
 //! A Feature object as values: state, users, and blockers of a transition with how to unblock it.
 //!
-//! Texts are made safe for terminals here, once: whoever reports a use or refuses a write chooses
-//! some of them.
+//! Texts are made safe for terminals here, once: components that report a use, and servers that
+//! refuse a write, choose some of them.
 
 use ferrokube_features::transition::{FeatureState, WAIT_FOR_USES};
 use ferrokube_features::{Descriptor, known};

@@ -206,7 +206,7 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
         answer("P23", "It has no component that could fail."),
         answer(
             "P24",
-            "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is ignored. The annotation can be written by whoever may write the object: that is why this is off by default.",
+            "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is ignored. The annotation can be written by any user that may write the object: that is why this is off by default.",
         ),
         answer("P25", "Turn the gate off."),
         answer(

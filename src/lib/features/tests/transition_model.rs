@@ -230,7 +230,7 @@ impl TransitionModel {
         let enabled = next.state == FeatureState::On;
         self.completions += 1;
         assert!(self.now - self.cleared >= EVALUATION, "too early at {}", self.now);
-        // Whoever started later is seen in its report, and by the next transition.
+        // A component that started later is seen in its report, and by the next transition.
         let knew = |alive: bool, since: u64| alive && since < self.cleared;
         for server in &self.servers {
             let agrees = server.value == enabled || !knew(server.alive, server.since);

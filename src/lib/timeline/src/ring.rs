@@ -29,7 +29,7 @@ pub const MAX_STORY_BYTES: usize = 1 << 20;
 /// Events copied at a time under the lock, which every request takes: some 20 us.
 const BATCH: usize = 1024;
 
-/// Object of an event. Whoever may get it may see the event.
+/// Object of an event. A user that may get it may see the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
     /// API group; empty for the core group.

@@ -20,7 +20,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// Exchanges the bytes; whoever takes them sends them.
+    /// Exchanges the bytes; the caller sends those that it takes.
     pub(super) fn swap(&mut self, bytes: &mut Vec<u8>) {
         // Wraps around while bytes of others are here.
         self.sent = self.sent.wrapping_add(self.bytes.len()).wrapping_sub(bytes.len());

@@ -81,7 +81,7 @@ fn add_condition(
 }
 
 /// Why a request is not one for the client certificate of a user. A subject that the API server
-/// would take for an administrator is refused whoever approved it, as at its creation.
+/// would take for an administrator is refused in spite of its approval, as at its creation.
 fn user_fault(
     spec: &CertificateSigningRequestSpec,
     request: &CertificateRequest,

@@ -1,5 +1,5 @@
-//! Signs approved requests of kubelets and of other clients. Whoever approved a request, its
-//! subject and usages are checked again: an approval of a wrong one fails.
+//! Signs approved requests of kubelets and of other clients. Subject and usages of an approved
+//! request are checked again: an approval of a wrong one fails.
 
 use super::{
     APPROVED, CLIENT_SIGNER, FAILED, KEY_ENCIPHERMENT, SERVING_SIGNER, USER_SIGNER, WORKERS,

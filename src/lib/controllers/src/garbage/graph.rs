@@ -151,8 +151,8 @@ impl OwnerGraph {
         state.dying.get(&state.uid_hash(uid)).cloned()
     }
 
-    /// The dependents of an owner that can refer to it: whoever knows its uid can write it into an
-    /// object of another namespace, which must not delay the owner.
+    /// The dependents of an owner that can refer to it: a user that knows its uid can write it into
+    /// an object of another namespace, which must not delay the owner.
     pub(super) fn owned_by(&self, uid: &str, owner: &ObjectLocation) -> Vec<Arc<Dependent>> {
         let state = self.lock();
         let dependents = state

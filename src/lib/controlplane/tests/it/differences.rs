@@ -192,7 +192,7 @@ async fn percent_signs_in_names() {
         ),
     ];
     check(&server, &cases).await;
-    // HTTP itself rejects it, whoever asks.
+    // HTTP itself rejects it, from any caller.
     let malformed =
         ask(&server, (("GET", "a%"), ("authorization", "Bearer x"), &Value::Null)).await;
     assert_eq!((malformed.code, &*malformed.text()), (400, "400 Bad Request"));

@@ -31,7 +31,7 @@ async fn turning_off(server: &TestServer) -> ApiServer {
     run
 }
 
-/// Whoever may write Features of a namespace has no say in those of another.
+/// A user that may write Features of a namespace has no say in those of another.
 #[tokio::test]
 async fn a_feature_of_the_same_name_elsewhere_changes_nothing() {
     let server = server("").await;

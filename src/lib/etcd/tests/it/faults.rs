@@ -143,7 +143,7 @@ async fn fault_07_a_full_etcd_is_compacted_and_read_past_revisions_of_others() {
             etcd.post("/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, base64(key)));
             catch_up(&store).await;
         }
-        // Whoever comes now can read, and compacts.
+        // A client that comes now can read, and compacts.
         let other = attach_with(&often).await;
         catch_up(&other).await;
         assert!(written.iter().all(|object| other.get(object).is_some()));

@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(next(true), "");
     }
 
-    /// Whoever may write statuses of pods names containers there.
+    /// A user that may write statuses of pods names containers there.
     #[tokio::test]
     async fn fault_59_the_log_of_a_container_is_read_as_that_of_its_pod_only() {
         let folder = tempfile::tempdir().unwrap();

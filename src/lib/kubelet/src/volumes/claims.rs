@@ -83,7 +83,7 @@ pub(super) async fn prepare(
 }
 
 /// The claim of a pod's volume and what it is bound to. A claim of the volume's own must be the
-/// pod's, whoever has made one of its name.
+/// pod's, not one of its name that a user has made.
 async fn claimed(
     node: &PodNode,
     pod: &NodePod,

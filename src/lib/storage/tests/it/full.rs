@@ -1,4 +1,4 @@
-//! Fault 7: a full disk is recoverable, whoever filled it.
+//! Fault 7: a full disk is recoverable, whatever filled it.
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::testing::{
