@@ -122,9 +122,9 @@ fn clean_files() -> Vec<CleanFile> {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if !path.ends_with(THIS_FILE)
             && (is_script(&path)
-                || path.extension().is_some_and(|extension| {
-                    EXTENSIONS.iter().any(|known| extension == *known)
-                }))
+                || path
+                    .extension()
+                    .is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)))
         {
             let name = path.strip_prefix(root).unwrap().display().to_string();
             files.push(CleanFile {
@@ -342,7 +342,8 @@ fn reworked_files_have_no_banned_phrases() {
 #[test]
 fn shipped_files_have_no_clumsy_phrases() {
     let is_document = |file: &&CleanFile| {
-        file.name.ends_with(".md") || ["clients/", "deploy/"].iter().any(|of| file.name.starts_with(of))
+        file.name.ends_with(".md")
+            || ["clients/", "deploy/"].iter().any(|of| file.name.starts_with(of))
     };
     let found: Vec<String> = clean_files()
         .iter()

@@ -99,7 +99,8 @@ async fn fault_38_sockets_leave_descriptors_to_the_journal() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
     // With the segments of a debug build's failpoints, 64 KiB.
-    let launch = Launch::new(FERROKUBE).role("apiserver").environment("FERROKUBE_FAILPOINT", "none");
+    let launch =
+        Launch::new(FERROKUBE).role("apiserver").environment("FERROKUBE_FAILPOINT", "none");
     let server = launch.command(&data);
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {DESCRIPTORS} && exec \"$0\" \"$@\"")]);

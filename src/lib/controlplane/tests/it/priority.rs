@@ -278,7 +278,8 @@ async fn a_level_rejects_what_has_no_seat() {
 #[tokio::test]
 async fn waiting_requests_are_shown_and_served() {
     let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 1});
-    let server = with_a_small_level(&["reader"], json!({"type": "Queue", "queuing": queuing})).await;
+    let server =
+        with_a_small_level(&["reader"], json!({"type": "Queue", "queuing": queuing})).await;
     let held = begin(&server, "reader", 3).await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 429, "its queue is full");
     let dump = server.get("/debug/api_priority_and_fairness/dump_priority_levels").await;
