@@ -1,4 +1,5 @@
 //! Volumes of a CSI driver in a pod on a real runtime: the driver of the tests really mounts them.
+//! So do devices.
 
 use super::node::{NODE, NodeUnderTest, PODS};
 use super::pods::WAIT;
@@ -6,16 +7,17 @@ use ferrokube_testkit::{BOUND, CsiCall, CsiDriverConfig, CsiTestDriver, wait_unt
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::process::Command;
 
 const DRIVER: &str = "csi.example.com";
 const STORAGE: &str = "/apis/storage.k8s.io/v1";
 
 /// A bound claim `data` with the volume `disk-1`, as provisioner and binder would leave it.
-async fn claim(node: &NodeUnderTest) {
+async fn claim(node: &NodeUnderTest, mode: &str) {
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let resources = json!({"requests": {"storage": "1Gi"}});
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
-        "resources": resources, "storageClassName": "", "volumeName": "pv-1"}});
+        "resources": resources, "storageClassName": "", "volumeName": "pv-1", "volumeMode": mode}});
     node.create(claims, &claim).await;
     let path = format!("{claims}/data");
     let bound = json!({"status": {"phase": "Bound"}});
@@ -25,7 +27,7 @@ async fn claim(node: &NodeUnderTest) {
         "namespace": "default", "uid": bound.body["metadata"]["uid"]});
     let volume = json!({"metadata": {"name": "pv-1"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "1Gi"}, "claimRef": reference,
-        "persistentVolumeReclaimPolicy": "Retain",
+        "persistentVolumeReclaimPolicy": "Retain", "volumeMode": mode,
         "csi": {"driver": DRIVER, "volumeHandle": "disk-1", "fsType": "ext4"}}});
     node.create("/api/v1/persistentvolumes", &volume).await;
 }
@@ -122,7 +124,7 @@ async fn a_pod_uses_volumes_of_a_csi_driver_also_after_kill_9_of_the_kubelet() {
     let own = node.admin.get(&format!("/api/v1/nodes/{NODE}")).await.unwrap().body;
     assert_eq!(own["metadata"]["labels"]["example.com/zone"], "a", "{own}");
 
-    claim(&node).await;
+    claim(&node, "Filesystem").await;
     node.create(PODS, &pod(&node)).await;
     volumes_in_use(&node, json!([format!("kubernetes.io/csi/{DRIVER}^disk-1")])).await;
     assert!(driver.order().is_empty(), "it is not attached: {:?}", driver.order());
@@ -164,4 +166,52 @@ async fn a_pod_uses_volumes_of_a_csi_driver_also_after_kill_9_of_the_kubelet() {
     let kubelet = node.containerd.path("kubelet").display().to_string();
     assert!(!mounts.contains(&kubelet), "{mounts}");
     assert_eq!(fs::read_to_string(disks.join("disk-1/file")).unwrap(), "hello\n", "it is kept");
+}
+
+/// Numbers of the first loop device: its node can be made, and opened, on any machine that has the
+/// driver. Nothing is read or written.
+const DEVICE: [&str; 2] = ["7", "0"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_has_the_device_of_a_block_volume() {
+    let Some(node) = NodeUnderTest::start().await else { return };
+    let disks = node.containerd.path("disks");
+    fs::create_dir(&disks).unwrap();
+    let device = disks.join("device");
+    let made = Command::new("mknod").arg(&device).arg("b").args(DEVICE).status().unwrap();
+    assert!(made.success());
+    let object = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false}});
+    node.create(&format!("{STORAGE}/csidrivers"), &object).await;
+    let config = CsiDriverConfig { device, ..CsiDriverConfig::new(DRIVER) };
+    let driver = CsiTestDriver::start(&node.containerd.path("kubelet"), &disks, config);
+    claim(&node, "Block").await;
+    let [major, minor] = DEVICE;
+    let script = format!(
+        "set -ex; test -b /dev/xvda; test \"$(stat -c %t:%T /dev/xvda)\" = {major}:{minor}"
+    );
+    let mut main = node.busybox("main", &script);
+    main["volumeDevices"] = json!([{"name": "disk", "devicePath": "/dev/xvda"}]);
+    let claim = json!({"claimName": "data"});
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "device"},
+        "spec": {
+            "nodeName": NODE,
+            "automountServiceAccountToken": false,
+            "restartPolicy": "Never",
+            "containers": [main],
+            "volumes": [{"name": "disk", "persistentVolumeClaim": claim}],
+        },
+    });
+    node.create(PODS, &pod).await;
+    let is_over =
+        |pod: &Value| ["Succeeded", "Failed"].iter().any(|it| pod["status"]["phase"] == *it);
+    let ended = node.until("device", "it ends", is_over).await;
+    assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}\n{}", node.log());
+    node.admin.delete(&format!("{PODS}/device")).await.unwrap();
+    node.until_gone("device").await;
+    let order =
+        ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
+    driver.until("it is unstaged", |driver| driver.order() == order).await;
 }

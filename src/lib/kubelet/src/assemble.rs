@@ -163,6 +163,8 @@ pub(crate) struct ContainerStart {
     pub(crate) attempt: u32,
     pub(crate) environment: ContainerEnvironment,
     pub(crate) mounts: Vec<cri::ContainerMount>,
+    /// Of block volumes.
+    pub(crate) devices: Vec<cri::ContainerDevice>,
     /// Values of control groups of version 2.
     pub(crate) unified: BTreeMap<String, String>,
     /// Bytes of the node's memory.
@@ -176,7 +178,8 @@ pub(crate) fn container(
     start: ContainerStart,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let ContainerStart { image_ref, attempt, environment, mounts, unified, memory } = start;
+    let ContainerStart { image_ref, attempt, environment, mounts, devices, unified, memory } =
+        start;
     let ContainerEnvironment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
@@ -212,6 +215,7 @@ pub(crate) fn container(
             })
             .collect(),
         mounts,
+        devices,
         labels: own_labels,
         annotations,
         log_path: format!("{}/{attempt}.log", container.name),

@@ -291,6 +291,11 @@ fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
                 return invalid(format!("volumeMounts.name: Not found: {:?}", mount.name));
             }
         }
+        for device in container.volume_devices.iter().flatten() {
+            if !volumes.clone().any(|volume| volume.name == device.name) {
+                return invalid(format!("volumeDevices.name: Not found: {:?}", device.name));
+            }
+        }
     }
     Ok(())
 }

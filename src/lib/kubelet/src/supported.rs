@@ -66,6 +66,7 @@ const CONTAINER: &[&str] = &[
     "terminationMessagePath",
     "terminationMessagePolicy",
     "tty",
+    "volumeDevices",
     "volumeMounts",
     "workingDir",
 ];
@@ -138,6 +139,7 @@ const MOUNT: &[&str] = &[
     "subPath",
     "subPathExpr",
 ];
+const DEVICE: &[&str] = &["devicePath", "name"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const LIFECYCLE: &[&str] = &["postStart", "preStop"];
@@ -157,6 +159,10 @@ const PROBE: &[&str] = &[
 ];
 const RESOURCES: &[&str] = &["limits", "requests"];
 const PORT: &[&str] = &["containerPort", "hostIP", "hostPort", "name", "protocol"];
+
+/// Lists of a container, and the fields of their items.
+const LISTS: [(&str, &[&str]); 4] =
+    [("volumeMounts", MOUNT), ("volumeDevices", DEVICE), ("env", ENV), ("ports", PORT)];
 
 /// Paths of unsupported fields, spelled as in the manifest.
 pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
@@ -219,7 +225,7 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
                 for probe in PROBES {
                     one(container, path, probe, PROBE, found);
                 }
-                for (list, known) in [("volumeMounts", MOUNT), ("env", ENV), ("ports", PORT)] {
+                for (list, known) in LISTS {
                     let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
                         others(item, path, known, found);
                         one(item, path, "valueFrom", ENV_SOURCE, found);

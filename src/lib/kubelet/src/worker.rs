@@ -352,7 +352,7 @@ fn inputs(
 /// Creates or updates the pod's volumes.
 async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<(), WorkerError> {
     let prepared = volumes::prepare(node, pod, &node.facts(pod_ips).await).await;
-    Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
+    Ok(prepared.inspect_err(|error| node.warn(pod, error.reason(), error.to_string()))?)
 }
 
 /// The configuration of a sandbox, with its host name, in the pod's control group.
@@ -456,11 +456,16 @@ async fn start(
     let mut mounts = mounts.inspect_err(|error| {
         node.warn(pod, "Failed", format!("Error: {error}"));
     })?;
+    let devices = volumes::devices(node, pod, container).await;
+    let devices = devices.inspect_err(|error| {
+        node.warn(pod, "Failed", format!("Error: {error}"));
+    })?;
     mounts.push(termination::mount(node, pod, container, attempt).await?);
     mounts.extend(hosts);
     let unified = node.process_limit().unified();
     let memory = facts.memory;
-    let start = ContainerStart { image_ref, attempt, environment, mounts, unified, memory };
+    let start =
+        ContainerStart { image_ref, attempt, environment, mounts, devices, unified, memory };
     let mut config = assemble::container(pod, container, start, &node.paths.root);
     let restarts = restarts_after(seen.latest(name));
     config.annotations.insert(RESTARTS.to_owned(), restarts.to_string());

@@ -1,15 +1,15 @@
 //! A CSI driver for tests: a gRPC server on unix sockets, with a directory per volume that it
-//! bind-mounts where this process may mount.
+//! bind-mounts where this process may mount, and a device for block volumes.
 
 use crate::wait::BOUND;
 use bytes::Bytes;
 use ferrokube_csi::{
-    CallCode, InfoRequest, NodeExpandVolumeRequest, NodeExpandVolumeResponse,
+    AccessType, CallCode, InfoRequest, NodeExpandVolumeRequest, NodeExpandVolumeResponse,
     NodeGetCapabilitiesResponse, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
     NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeServiceCapability, NodeServiceRpc,
     NodeServiceRpcType, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
     NodeUnstageVolumeRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse, Topology,
-    VolumeCondition, VolumeUsage, VolumeUsageUnit, path,
+    VolumeCapability, VolumeCondition, VolumeUsage, VolumeUsageUnit, path,
 };
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -46,6 +46,8 @@ pub struct CsiDriverConfig {
     pub versions: Vec<String>,
     /// Path of its socket as it tells the kubelet; `None`: where it is.
     pub endpoint: Option<PathBuf>,
+    /// The device that every block volume is.
+    pub device: PathBuf,
 }
 
 impl CsiDriverConfig {
@@ -59,6 +61,7 @@ impl CsiDriverConfig {
             capabilities: vec![NodeServiceRpcType::StageUnstageVolume],
             versions: vec!["1.0.0".to_owned()],
             endpoint: None,
+            device: "/dev/null".into(),
         }
     }
 }
@@ -321,11 +324,23 @@ impl DriverState {
             path::node_stage_volume => {
                 let request: NodeStageVolumeRequest = decode(request)?;
                 let volume = self.volume(&request.volume_id)?;
-                bind(&volume, Path::new(&request.staging_target_path), false).map_err(io)?;
+                let target = Path::new(&request.staging_target_path);
+                if !target.is_dir() {
+                    let missing = "the staging path is no directory".to_owned();
+                    return Err((CallCode::InvalidArgument, missing));
+                }
+                if !is_block(request.volume_capability.as_ref()) {
+                    bind(&volume, target, false).map_err(io)?;
+                }
                 Ok(Vec::new())
             }
             path::node_publish_volume => {
                 let request: NodePublishVolumeRequest = decode(request)?;
+                if is_block(request.volume_capability.as_ref()) {
+                    let target = Path::new(&request.target_path);
+                    bind_device(&self.config.device, target).map_err(io)?;
+                    return Ok(Vec::new());
+                }
                 let source = match request.staging_target_path.as_str() {
                     "" => self.volume(&request.volume_id)?,
                     staged => staged.into(),
@@ -417,12 +432,33 @@ fn bind(source: &Path, target: &Path, readonly: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Unmounts a directory and removes it, if it is there.
+fn is_block(capability: Option<&VolumeCapability>) -> bool {
+    let kind = capability.and_then(|capability| capability.access_type.as_ref());
+    matches!(kind, Some(AccessType::Block(_)))
+}
+
+/// Bind-mounts a device on a file, once. Where this process may not mount, only the file is made.
+fn bind_device(device: &Path, target: &Path) -> std::io::Result<()> {
+    if is_mount_point(target) {
+        return Ok(());
+    }
+    fs::write(target, "")?;
+    match rustix::mount::mount_bind(device, target) {
+        Err(Errno::PERM) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Unmounts a directory or file and removes it, if it is there.
 fn release(target: &Path) -> std::io::Result<()> {
     while is_mount_point(target) {
         rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?;
     }
-    match fs::remove_dir(target) {
+    let removed = match fs::remove_dir(target) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => fs::remove_file(target),
+        other => other,
+    };
+    match removed {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         other => other,
     }

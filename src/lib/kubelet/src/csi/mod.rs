@@ -3,7 +3,8 @@
 //! - **Drivers** register by sockets in `plugins_registry` (`registration.rs`); those that are
 //!   there are in [`CsiDrivers`] (`drivers.rs`).
 //! - **A volume** (`source.rs`: what a PersistentVolume or a pod says) is attached by others
-//!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`).
+//!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`): as a directory
+//!   or, with `volumeMode: Block`, as a device at the same path.
 //! - **A mounted volume** (`upkeep.rs`; the rounds: `volumes/upkeep.rs`) is published again if its
 //!   driver wants that (`requiresRepublish`), such as with new tokens of the pod (`tokens.rs`), and
 //!   expanded when its storage has grown. Drivers that can are asked how full it is (`stats.rs`;
@@ -19,6 +20,7 @@
 mod abilities;
 mod attachment;
 mod drivers;
+mod failure;
 mod in_use;
 mod known_rules;
 mod mount;
@@ -33,11 +35,12 @@ mod unmount;
 mod upkeep;
 
 pub(crate) use drivers::{CsiDrivers, RegisteredDriver};
-pub(crate) use mount::{CsiMountError, is_ready, set_up};
+pub(crate) use failure::CsiMountError;
+pub(crate) use mount::{is_ready, set_up};
 pub(crate) use mount_table::mounted_below;
 pub(crate) use records::{is_target, pods_with_volumes, target};
 pub(crate) use registration::run as register;
-pub(crate) use source::CsiVolume;
+pub(crate) use source::{CsiVolume, is_block};
 pub(crate) use stats::stats;
 pub(crate) use unmount::{CsiUnmountError, run as unstage_unused, tear_down};
 pub(crate) use upkeep::{DriverWishes, expand, republish, wishes};

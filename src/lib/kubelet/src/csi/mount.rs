@@ -3,6 +3,7 @@
 use super::abilities::DriverAbilities;
 use super::attachment;
 use super::drivers::RegisteredDriver;
+use super::failure::{CsiMountError, MountStep};
 use super::in_use::unique_name;
 use super::mount_table::is_mounted;
 use super::records::{self, RecordPhase, VolumeRecord};
@@ -19,19 +20,6 @@ use k8s_openapi::api::core::v1::SecretReference;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// A volume that cannot be mounted, with kubelet's messages. Retried after a pause.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CsiMountError {
-    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
-    SetUp { volume: String, why: String },
-    #[error("MountVolume.MountDevice failed for volume {volume:?} : {why}")]
-    Stage { volume: String, why: String },
-    #[error("MountVolume.WaitForAttach failed for volume {volume:?} : {why}")]
-    Attach { volume: String, why: String },
-    #[error("MountVolume.NodeExpandVolume failed for volume {volume:?} : {why}")]
-    Expand { volume: String, why: String },
-}
 
 /// A volume on its way to a pod.
 pub(super) struct MountingVolume<'a> {
@@ -69,7 +57,7 @@ pub(crate) async fn set_up(
     pod: &NodePod,
     volume: &CsiVolume,
 ) -> Result<PathBuf, CsiMountError> {
-    let failed = |why: String| CsiMountError::SetUp { volume: volume.spec_name.clone(), why };
+    let failed = |why: String| volume.failed(MountStep::Publish, why);
     let lock = node.csi.lock(&volume.driver, &volume.handle);
     let _turn = lock.lock().await;
     let target = volume.target(node, pod);
@@ -131,7 +119,7 @@ impl<'a> MountingVolume<'a> {
         if !self.rules.attaches {
             return Ok(());
         }
-        let failed = |why| CsiMountError::Attach { volume: volume.spec_name.clone(), why };
+        let failed = |why| volume.failed(MountStep::Attach, why);
         let name = attachment::name(volume, &node.name);
         self.record.attachment.clone_from(&name);
         // Found by a next kubelet, which must report the volume, too.
@@ -147,7 +135,7 @@ impl<'a> MountingVolume<'a> {
     /// Stages the volume, unless the driver does without.
     async fn stage(&mut self) -> Result<(), CsiMountError> {
         let Self { node, volume, driver, .. } = *self;
-        let failed = |why| CsiMountError::Stage { volume: volume.spec_name.clone(), why };
+        let failed = |why| volume.failed(MountStep::Stage, why);
         self.keep(RecordPhase::Called).await.map_err(failed)?;
         self.keep_staged(RecordPhase::Called).await.map_err(failed)?;
         if !driver.abilities.stages {

@@ -84,10 +84,24 @@ impl VolumeRecord {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         };
-        ignored(fs::remove_dir(inner))?;
+        ignored(remove_target(inner))?;
         ignored(fs::remove_file(directory.join(format!(".{RECORD}"))))?;
         ignored(fs::remove_file(directory.join(RECORD)))?;
         ignored(fs::remove_dir(directory))
+    }
+}
+
+/// Removes what a volume was mounted on: a directory, or for a device a file, both empty.
+fn remove_target(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            // Devices have no length, either.
+            match fs::symlink_metadata(path)?.len() {
+                0 => fs::remove_file(path),
+                _ => Err(io::Error::other(format!("{} is not empty", path.display()))),
+            }
+        }
+        other => other,
     }
 }
 
@@ -245,6 +259,13 @@ mod tests {
         assert!(VolumeRecord::remove(&directory, &mount).is_err());
         assert_eq!(fs::read_to_string(mount.join("data")).unwrap(), "kept");
         assert!(VolumeRecord::read(&directory).unwrap().is_some(), "it is tried again");
+        fs::remove_dir_all(&mount).unwrap();
+        // That of a device.
+        fs::write(&mount, "kept").unwrap();
+        assert!(VolumeRecord::remove(&directory, &mount).is_err());
+        fs::write(&mount, "").unwrap();
+        VolumeRecord::remove(&directory, &mount).unwrap();
+        assert!(!directory.exists());
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl DriverRules {
     /// Whether a volume's files are given to the pod's `fsGroup`.
     pub(super) fn gives_to_group(&self, volume: &CsiVolume) -> bool {
         match self.group_policy.as_str() {
-            _ if volume.read_only => false,
+            _ if volume.read_only || volume.is_block => false,
             "None" => false,
             "File" => true,
             // The default, ReadWriteOnceWithFSType.
@@ -146,5 +146,7 @@ mod tests {
             assert!(!of(policy.clone(), "", once, false));
             assert!(!of(policy, "ext4", "ReadWriteMany", false));
         }
+        let device = CsiVolume { is_block: true, ..volume(false) };
+        assert!(!rules(json!({"fsGroupPolicy": "File"})).gives_to_group(&device));
     }
 }

@@ -2,7 +2,9 @@
 
 use super::abilities::DriverAbilities;
 use crate::pod::NodePod;
-use ferrokube_csi::{AccessMode, AccessType, MountVolume, VolumeAccess, VolumeCapability};
+use ferrokube_csi::{
+    AccessMode, AccessType, BlockVolume, MountVolume, VolumeAccess, VolumeCapability,
+};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, CSIVolumeSource, PersistentVolumeSpec, SecretReference,
 };
@@ -27,6 +29,8 @@ pub(crate) struct CsiVolume {
     pub(super) publish_secret: Option<SecretReference>,
     pub(super) expand_secret: Option<SecretReference>,
     pub(super) read_only: bool,
+    /// A device instead of a directory (`volumeMode: Block`).
+    pub(super) is_block: bool,
     /// Belongs to the pod and is never staged.
     pub(super) is_ephemeral: bool,
 }
@@ -60,6 +64,7 @@ impl CsiVolume {
             publish_secret: source.node_publish_secret_ref.clone(),
             expand_secret: source.node_expand_secret_ref.clone(),
             read_only,
+            is_block: is_block(spec),
             is_ephemeral: false,
         }
     }
@@ -99,13 +104,14 @@ impl CsiVolume {
         abilities: DriverAbilities,
         group: Option<u32>,
     ) -> VolumeCapability {
-        let mount = MountVolume {
+        let mount = || MountVolume {
             fs_type: self.fs_type.clone(),
             mount_flags: self.mount_options.clone(),
             volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
         };
+        let block = self.is_block.then_some(AccessType::Block(BlockVolume {}));
         VolumeCapability {
-            access_type: Some(AccessType::Mount(mount)),
+            access_type: block.or_else(|| Some(AccessType::Mount(mount()))),
             access_mode: Some(AccessMode { mode: self.access(abilities) as i32 }),
         }
     }
@@ -122,6 +128,11 @@ impl CsiVolume {
             _ => VolumeAccess::Unknown,
         }
     }
+}
+
+/// Whether a PersistentVolume is a device, which containers name in `volumeDevices`.
+pub(crate) fn is_block(spec: &PersistentVolumeSpec) -> bool {
+    spec.volume_mode.as_deref() == Some("Block")
 }
 
 /// kubelet's names of what has none: `csi-` and a digest.

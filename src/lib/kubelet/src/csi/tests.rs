@@ -32,6 +32,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+mod block;
 mod expansion;
 mod finished;
 mod stats;

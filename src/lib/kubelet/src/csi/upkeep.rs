@@ -3,7 +3,8 @@
 //! A failure leaves the volume as it is, and the call is repeated in the next round.
 
 use super::attachment;
-use super::mount::{CsiMountError, MountingVolume, is_ready, no_client, secrets};
+use super::failure::{CsiMountError, MountStep};
+use super::mount::{MountingVolume, is_ready, no_client, secrets};
 use super::records::{self, VolumeRecord};
 use super::source::CsiVolume;
 use crate::background::in_background;
@@ -45,7 +46,7 @@ pub(crate) async fn republish(
     pod: &NodePod,
     volume: &CsiVolume,
 ) -> Result<(), CsiMountError> {
-    let failed = |why: String| CsiMountError::SetUp { volume: volume.spec_name.clone(), why };
+    let failed = |why: String| volume.failed(MountStep::Publish, why);
     let rules = node.csi.rules.recent(&*node.objects, &volume.driver).await;
     let Some(rules) = rules.filter(|rules| rules.republishes) else { return Ok(()) };
     let lock = node.csi.lock(&volume.driver, &volume.handle);
@@ -77,7 +78,7 @@ pub(crate) async fn expand(
     volume: &CsiVolume,
     bytes: i64,
 ) -> Result<bool, CsiMountError> {
-    let failed = |why: String| CsiMountError::Expand { volume: volume.spec_name.clone(), why };
+    let failed = |why: String| volume.failed(MountStep::Expand, why);
     let lock = node.csi.lock(&volume.driver, &volume.handle);
     let _turn = lock.lock().await;
     if !is_mounted(node, pod, volume).await.map_err(failed)? {

@@ -1,9 +1,10 @@
-//! Volumes of claims: directories named by a persistent volume, local ones or those of CSI drivers.
+//! Volumes of claims: directories or devices named by a persistent volume, local ones or those of CSI
+//! drivers.
 //!
-//! A bound claim stays bound, so the directory is recorded as a link in the pod's directory, and
-//! containers restart without the API server.
+//! A bound claim stays bound, so what it is bound to is recorded as a link in the pod's directory,
+//! and containers restart without the API server.
 
-use super::{VolumeError, check_host_path, claim_of};
+use super::{VolumeError, check_host_path, claim_of, device_path, path};
 use crate::background::in_background;
 use crate::csi::{self, CsiVolume, DriverWishes};
 use crate::node::PodNode;
@@ -17,7 +18,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A claim with the volume that it is bound to.
@@ -31,28 +32,32 @@ pub(super) async fn prepare(
     node: &PodNode,
     pod: &NodePod,
     volume: &Volume,
-    link: PathBuf,
 ) -> Result<(), VolumeError> {
-    let known = link.clone();
-    if in_background(move || Ok(is_ready(&known))).await.unwrap_or(false) {
+    if let Ok(known) = kept(node, pod, volume).await
+        && in_background(move || Ok(is_ready(&known))).await.unwrap_or(false)
+    {
         return Ok(());
     }
     let name = &volume.name;
+    let links = [path, device_path].map(|link| link(&node.paths.root, &pod.uid, volume));
     let Some(source) = claim_of(pod, volume) else { return Ok(()) };
     let BoundClaim { volume, .. } = claimed(node, pod, volume, &source).await?;
     let own = node.objects.node(&node.name);
     let spec = volume.spec.unwrap_or_default();
     let title = volume.metadata.name.unwrap_or_default();
+    let is_block = csi::is_block(&spec);
     if !is_near(&spec, own).await? {
+        let operation = if is_block { "MapVolume" } else { "MountVolume" };
         return Err(VolumeError::Persistent(format!(
-            "MountVolume.NodeAffinity check failed for volume {title:?} : no matching \
+            "{operation}.NodeAffinity check failed for volume {title:?} : no matching \
              NodeSelectorTerms"
         )));
     }
-    if spec.volume_mode.as_deref() == Some("Block") {
-        let text = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
-        return Err(VolumeError::Claim { volume: name.to_owned(), why: text });
+    if let Some(why) = misused(pod, name, is_block) {
+        return Err(VolumeError::Claim { volume: name.to_owned(), why });
     }
+    let [directory_link, device_link] = links;
+    let link = if is_block { device_link } else { directory_link };
     if let Some(driven) = &spec.csi {
         let read_only = source.read_only == Some(true);
         let volume = CsiVolume::persistent(pod, &title, &spec, driven, read_only);
@@ -64,13 +69,14 @@ pub(super) async fn prepare(
     let (volume, has_group) = (title.clone(), pod.fs_group().is_some());
     let found = in_background(move || {
         Ok(match (host_path, local) {
-            (Some(given), _) => host_directory(&title, &given),
+            (None, Some(path)) if is_block => local_device(&title, &path),
+            (Some(given), _) if !is_block => host_directory(&title, &given),
             (None, Some(_)) if has_group => Err(VolumeError::Directory {
                 volume: title.clone(),
                 why: "fsGroup is not applied to local volumes".to_owned(),
             }),
             (None, Some(path)) => local_directory(&title, &path),
-            (None, None) => Err(VolumeError::Persistent(format!(
+            _ => Err(VolumeError::Persistent(format!(
                 "failed to get Plugin from volumeSpec for volume {title:?} err=no volume plugin \
                  matched"
             ))),
@@ -80,6 +86,34 @@ pub(super) async fn prepare(
         }))
     });
     found.await.unwrap_or_else(|error| Err(directory_error(&volume, &error)))
+}
+
+/// kubelet's message about a volume that a container uses as what it is not.
+fn misused(pod: &NodePod, volume: &str, is_block: bool) -> Option<String> {
+    let ephemeral = pod.ephemeral.iter().map(|one| &one.container);
+    let is_misused = pod.all_containers().chain(ephemeral).any(|container| {
+        let mounts = || container.volume_mounts.iter().flatten().map(|mount| &mount.name);
+        let devices = || container.volume_devices.iter().flatten().map(|device| &device.name);
+        if is_block {
+            mounts().any(|name| name == volume)
+        } else {
+            devices().any(|name| name == volume)
+        }
+    });
+    let (mode, list) =
+        if is_block { ("Block", "volumeMounts") } else { ("Filesystem", "volumeDevices") };
+    is_misused
+        .then(|| format!("volume {volume} has volumeMode {mode}, but is specified in {list}"))
+}
+
+/// What the claim of a pod's volume is bound to, as it is recorded.
+///
+/// # Errors
+/// It is not, or not yet.
+pub(super) async fn kept(node: &PodNode, pod: &NodePod, volume: &Volume) -> io::Result<PathBuf> {
+    let [directory, device] =
+        [path, device_path].map(|link| link(&node.paths.root, &pod.uid, volume));
+    in_background(move || fs::read_link(directory).or_else(|_| fs::read_link(device))).await
 }
 
 /// The claim of a pod's volume and what it is bound to. A claim of the volume's own must be the
@@ -116,10 +150,9 @@ pub(super) async fn driven(
     node: &PodNode,
     pod: &NodePod,
     volume: &Volume,
-    link: PathBuf,
 ) -> Result<Option<DrivenClaim>, VolumeError> {
     // There is no link until the volume is mounted.
-    let Ok(target) = in_background(move || fs::read_link(link)).await else { return Ok(None) };
+    let Ok(target) = kept(node, pod, volume).await else { return Ok(None) };
     if !csi::is_target(&target) {
         return Ok(None);
     }
@@ -200,6 +233,20 @@ fn local_directory(volume: &str, path: &str) -> Result<PathBuf, VolumeError> {
     )))
 }
 
+fn local_device(volume: &str, path: &str) -> Result<PathBuf, VolumeError> {
+    let why = match fs::metadata(path).map(|meta| meta.file_type().is_block_device()) {
+        Ok(true) => return Ok(PathBuf::from(path)),
+        Ok(false) => format!("path {path:?} is not a block device"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("path {path:?} does not exist")
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(VolumeError::Persistent(format!(
+        "MapVolume.NewBlockVolumeMapper initialization failed for volume {volume:?} : {why}"
+    )))
+}
+
 fn keep(directory: &Path, link: &Path) -> io::Result<()> {
     if let Some(folder) = link.parent() {
         fs::create_dir_all(folder)?;
@@ -210,11 +257,10 @@ fn keep(directory: &Path, link: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a claim's directory is recorded; that of a CSI volume must be mounted, too, which it is
-/// not after the machine's restart.
-fn is_ready(link: &Path) -> bool {
-    let Ok(directory) = fs::read_link(link) else { return false };
-    !csi::is_target(&directory) || csi::is_ready(&directory).unwrap_or(false)
+/// Whether what a claim is bound to can be used: a CSI volume must be mounted, which it is not after
+/// the machine's restart.
+fn is_ready(kept: &Path) -> bool {
+    !csi::is_target(kept) || csi::is_ready(kept).unwrap_or(false)
 }
 
 /// The volume of a claim. Error messages are kubelet's.

@@ -1,7 +1,6 @@
 //! Rounds of questions to CSI drivers about how full the pods' volumes are.
 
-use super::{claim_of, path};
-use crate::background::in_background;
+use super::{claim_of, claims, path};
 use crate::csi;
 use crate::node::{PodNode, now};
 use crate::pod::NodePod;
@@ -9,7 +8,6 @@ use crate::usage::volumes::{ClaimRef, VolumeSample};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Volume;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,10 +49,9 @@ async fn all_of(node: &PodNode, pod: &NodePod) -> Vec<VolumeSample> {
 
 /// Where a driver's volume is mounted; `None` for others.
 async fn target(node: &PodNode, pod: &NodePod, volume: &Volume) -> Option<PathBuf> {
-    let own = path(&node.paths.root, &pod.uid, volume);
     let target = match claim_of(pod, volume) {
-        Some(_) => in_background(move || fs::read_link(own)).await.ok()?,
-        None => own,
+        Some(_) => claims::kept(node, pod, volume).await.ok()?,
+        None => path(&node.paths.root, &pod.uid, volume),
     };
     csi::is_target(&target).then_some(target)
 }

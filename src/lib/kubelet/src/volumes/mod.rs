@@ -15,7 +15,7 @@ mod sub_path;
 pub(crate) mod upkeep;
 
 pub(crate) use memory::{is_in_memory, limit};
-pub(crate) use mounts::mounts;
+pub(crate) use mounts::{devices, mounts};
 
 use crate::assemble;
 use crate::background::in_background;
@@ -56,6 +56,16 @@ pub(crate) enum VolumeError {
     Csi(#[from] CsiMountError),
 }
 
+impl VolumeError {
+    /// Reason of the event that reports it.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Csi(error) => error.reason(),
+            _ => "FailedMount",
+        }
+    }
+}
+
 /// Path of a volume on this machine; that of a claim is a link.
 fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     if let Some(given) = &volume.host_path {
@@ -76,6 +86,12 @@ fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
     };
     let volumes = assemble::pod_directory(root, uid).join("volumes");
     volumes.join(format!("kubernetes.io~{kind}")).join(&volume.name)
+}
+
+/// Link to the device of a claim whose volume is one. It has no other: nothing else can be mounted.
+fn device_path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
+    let devices = assemble::pod_directory(root, uid).join("volumeDevices");
+    devices.join("kubernetes.io~persistent-volume-claim").join(&volume.name)
 }
 
 /// The claim of a volume: the one that it names, or its own, which a controller makes by its
@@ -103,7 +119,7 @@ pub(crate) async fn prepare(
     for volume in pod.spec.volumes.iter().flatten() {
         let target = path(&node.paths.root, &pod.uid, volume);
         if claim_of(pod, volume).is_some() {
-            claims::prepare(node, pod, volume, target).await?;
+            claims::prepare(node, pod, volume).await?;
             continue;
         }
         if let Some(source) = &volume.csi {

@@ -1,13 +1,13 @@
 //! The mounts of a container.
 
 use super::sub_path::{self, SubPathFailure};
-use super::{VolumeError, claim_of, is_read_only, path};
+use super::{VolumeError, claim_of, device_path, is_read_only, path};
 use crate::assemble;
 use crate::background::in_background;
 use crate::environment::{ContainerEnvironment, expand};
 use crate::node::PodNode;
 use crate::pod::NodePod;
-use ferrokube_cri::{ContainerMount, MountPropagation};
+use ferrokube_cri::{ContainerDevice, ContainerMount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use std::collections::BTreeSet;
 use std::fs;
@@ -54,6 +54,35 @@ pub(crate) async fn mounts(
                 _ => MountPropagation::Private,
             } as i32,
             ..ContainerMount::default()
+        });
+    }
+    Ok(all)
+}
+
+/// The devices of a container, whose volumes have been prepared.
+///
+/// # Errors
+/// A volume that is no device.
+pub(crate) async fn devices(
+    node: &PodNode,
+    pod: &NodePod,
+    container: &Container,
+) -> Result<Vec<ContainerDevice>, VolumeError> {
+    let mut all = Vec::new();
+    for device in container.volume_devices.iter().flatten() {
+        let mut volumes = pod.spec.volumes.iter().flatten();
+        let Some(volume) = volumes.find(|volume| volume.name == device.name) else { continue };
+        let link = device_path(&node.paths.root, &pod.uid, volume);
+        let found = in_background(move || fs::read_link(link)).await;
+        let host_path = found.map_err(|error| VolumeError::Directory {
+            volume: volume.name.clone(),
+            why: error.to_string(),
+        })?;
+        all.push(ContainerDevice {
+            container_path: device.device_path.clone(),
+            host_path: host_path.display().to_string(),
+            // Read, make a node of it, write.
+            permissions: if is_read_only(volume) { "mr" } else { "mrw" }.to_owned(),
         });
     }
     Ok(all)

@@ -4,8 +4,8 @@
 //!
 //! Apart from the pods' workers: a driver that hangs holds up no restart of a container.
 
-use super::{VolumeError, claim_of, claims, path};
-use crate::csi::{self, CsiMountError, CsiVolume};
+use super::{VolumeError, claim_of, claims};
+use crate::csi::{self, CsiVolume};
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use futures::StreamExt as _;
@@ -41,8 +41,7 @@ async fn all_of(node: &PodNode, pod: &NodePod) {
             let own = CsiVolume::inline(pod, &volume.name, source);
             report(node, pod, csi::republish(node, pod, &own).await.map_err(VolumeError::from));
         } else if claim_of(pod, volume).is_some() {
-            let link = path(&node.paths.root, &pod.uid, volume);
-            match claims::driven(node, pod, volume, link).await {
+            match claims::driven(node, pod, volume).await {
                 Ok(Some(driven)) => {
                     report(node, pod, driven.expand(node, pod).await);
                     report(node, pod, driven.republish(node, pod).await);
@@ -60,10 +59,6 @@ async fn all_of(node: &PodNode, pod: &NodePod) {
 
 fn report(node: &PodNode, pod: &NodePod, done: Result<(), VolumeError>) {
     let Err(error) = done else { return };
-    let reason = match &error {
-        VolumeError::Csi(CsiMountError::Expand { .. }) => "VolumeResizeFailed",
-        _ => "FailedMount",
-    };
     tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "a mounted volume");
-    node.warn(pod, reason, error.to_string());
+    node.warn(pod, error.reason(), error.to_string());
 }

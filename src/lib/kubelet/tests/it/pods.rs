@@ -159,13 +159,13 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
     };
     assert_eq!(
         why(
-            "{hostUsers: false, containers: [{name: a, image: i, volumeDevices: [], livenessProbe: {other: 1}, lifecycle: {stopSignal: A}, env: [{name: A, \
+            "{hostUsers: false, containers: [{name: a, image: i, restartPolicyRules: [], livenessProbe: {other: 1}, lifecycle: {stopSignal: A}, env: [{name: A, \
              valueFrom: {fileKeyRef: {}}}]}], volumes: [{name: v, nfs: {}}, {name: w, projected: \
              {sources: [{clusterTrustBundle: {}}]}}]}"
         ),
         "not implemented: spec.hostUsers, spec.volumes[0].nfs, \
          spec.volumes[1].projected.sources[0].clusterTrustBundle, \
-         spec.containers[0].volumeDevices, spec.containers[0].lifecycle.stopSignal, \
+         spec.containers[0].restartPolicyRules, spec.containers[0].lifecycle.stopSignal, \
          spec.containers[0].livenessProbe.other, spec.containers[0].env[0].valueFrom.fileKeyRef"
     );
     assert_eq!(

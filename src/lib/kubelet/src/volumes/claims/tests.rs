@@ -181,3 +181,15 @@ fn a_local_directory_must_be_there() {
     assert_eq!(failed, expected);
     assert!(local_directory("pv-1", folder.path().to_str().unwrap()).is_ok());
 }
+
+#[test]
+fn a_local_device_must_be_one() {
+    let why = |path: &str| local_device("pv-1", path).unwrap_err().to_string();
+    let failed = |why: &str| {
+        format!(
+            "MapVolume.NewBlockVolumeMapper initialization failed for volume \"pv-1\" : path {why}"
+        )
+    };
+    assert_eq!(why("/dev/null"), failed("\"/dev/null\" is not a block device"));
+    assert_eq!(why("/none"), failed("\"/none\" does not exist"));
+}

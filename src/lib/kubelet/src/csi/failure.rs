@@ -1,0 +1,53 @@
+//! Volumes that cannot be mounted, with kubelet's names of the operations.
+
+use super::source::CsiVolume;
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MountStep {
+    /// The wait for its attachment.
+    Attach,
+    Stage,
+    Publish,
+    Expand,
+}
+
+/// A volume that cannot be mounted. Retried after a pause.
+#[derive(Debug, thiserror::Error)]
+#[error("{} failed for volume {volume:?} : {why}", self.operation())]
+pub(crate) struct CsiMountError {
+    step: MountStep,
+    is_block: bool,
+    volume: String,
+    why: String,
+}
+
+impl CsiVolume {
+    pub(super) fn failed(&self, step: MountStep, why: String) -> CsiMountError {
+        CsiMountError { step, is_block: self.is_block, volume: self.spec_name.clone(), why }
+    }
+}
+
+impl CsiMountError {
+    fn operation(&self) -> &'static str {
+        match (self.step, self.is_block) {
+            (MountStep::Attach, false) => "MountVolume.WaitForAttach",
+            (MountStep::Attach, true) => "MapVolume.WaitForAttach",
+            (MountStep::Stage, false) => "MountVolume.MountDevice",
+            (MountStep::Stage, true) => "MapVolume.SetUpDevice",
+            (MountStep::Publish, false) => "MountVolume.SetUp",
+            (MountStep::Publish, true) => "MapVolume.MapPodDevice",
+            (MountStep::Expand, false) => "MountVolume.NodeExpandVolume",
+            (MountStep::Expand, true) => "MapVolume.NodeExpandVolume",
+        }
+    }
+
+    /// Reason of the event that reports it.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.step {
+            MountStep::Expand => "VolumeResizeFailed",
+            _ if self.is_block => "FailedMapVolume",
+            _ => "FailedMount",
+        }
+    }
+}
