@@ -57,6 +57,7 @@ pub(crate) async fn run(
     }
 }
 
+/// Creates and deletes mirrors. Returns the first failure; the others were tried.
 async fn sync(
     client: &Client,
     node: &str,
@@ -66,6 +67,8 @@ async fn sync(
     board: &StatusBoard,
 ) -> Result<(), kube::Error> {
     let mirrored = |pod: &Pod| pod.metadata.annotations.as_ref()?.get(MIRROR).cloned();
+    // One that is refused, as in a namespace that does not exist, keeps no other from its mirror.
+    let mut first = Ok(());
     for pod in existing {
         let Some(uid) = mirrored(pod) else { continue };
         let is_wanted = wanted.iter().any(|wanted| wanted.uid == uid);
@@ -82,7 +85,7 @@ async fn sync(
         };
         match pods.delete(meta.name.as_deref().unwrap_or_default(), &parameters).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => _ = other?,
+            other => first = first.and(other.map(drop)),
         }
     }
     for pod in wanted {
@@ -95,10 +98,10 @@ async fn sync(
             // Another pod has this name; its deletion wakes the watch.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             // Until now its status had no object to be written to.
-            other => other.map(|_| board.again(&pod.uid))?,
+            other => first = first.and(other.map(|_| board.again(&pod.uid))),
         }
     }
-    Ok(())
+    first
 }
 
 fn mirror(pod: &NodePod, node: &str, owner: &OwnerReference) -> Pod {
