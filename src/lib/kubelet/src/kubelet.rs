@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A kubelet: runs static pods and, with an API server, the pods bound to its node.
 pub struct Kubelet {
@@ -146,6 +147,8 @@ impl Kubelet {
         api: Option<Arc<ApiPods>>,
     ) -> (Arc<PodNode>, watch::Receiver<Vec<NodePod>>, impl Future<Output = ()>) {
         let Self { node, static_pods, interval, rotation, collection, .. } = self;
+        // The runtime may have been absent since this kubelet was made.
+        *node.listed_at.lock() = Instant::now();
         let node = Arc::new(node);
         let (found, files) = watch::channel(Vec::new());
         let sources = PodSources { static_pods, interval, api, found };

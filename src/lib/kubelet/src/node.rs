@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// Directories.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub(crate) struct PodNode {
     pub(crate) active: Mutex<BTreeMap<String, NodePod>>,
     /// Bytes of the machine's memory, once read.
     memory: OnceCell<u64>,
+    /// When the runtime last listed its pods; at first, when the kubelet started.
+    pub(crate) listed_at: Mutex<Instant>,
     /// Name and version, once known.
     version: Mutex<Option<(String, String)>>,
 }
@@ -98,6 +101,7 @@ impl PodNode {
             ends: PodEnds::default(),
             active: Mutex::default(),
             memory: OnceCell::new(),
+            listed_at: Mutex::new(Instant::now()),
             version: Mutex::default(),
         }
     }

@@ -126,6 +126,7 @@ impl PodLoop {
             }
             match self.listed().await {
                 Ok(current) => {
+                    *self.node.listed_at.lock() = Instant::now();
                     self.wake_changed(&last, &current);
                     let bound = self.sources.api.as_ref().map(|api| api.all());
                     let desired = DesiredPods::of(files.as_deref(), bound);

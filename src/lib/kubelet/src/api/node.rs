@@ -8,6 +8,7 @@ use crate::eviction::pressure::NodePressure;
 use crate::node::PodNode;
 use ferrokube_client::Outage;
 use ferrokube_cri::RuntimeStatusRequest;
+use ferrokube_images::go_duration;
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
 };
@@ -18,8 +19,14 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// Time in which a runtime that is up says how it is, as in kubelet. The node's status waits for it.
+const RUNTIME_ANSWER: Duration = Duration::from_secs(30);
+/// Age of the last list of the runtime's pods from which the node is not ready, as in kubelet.
+const MAX_LIST_AGE: Duration = Duration::from_secs(180);
 
 /// Registers the node and keeps its status until dropped; shares its UID.
 pub(crate) async fn run(
@@ -175,7 +182,9 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
     addresses.dedup();
     let unready = unready(node).await;
     // Unknown while the runtime is down; the Ready condition reports that.
-    let _ = node.learn_version().await;
+    if unready.is_none() {
+        let _ = node.learn_version().await;
+    }
     info.container_runtime_version = node.runtime_version();
     NodeStatus {
         addresses: Some(addresses),
@@ -192,11 +201,21 @@ async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
 
 /// Why the node cannot run pods; `None` if it can.
 async fn unready(node: &PodNode) -> Option<String> {
-    let status = match node.runtime.status(RuntimeStatusRequest::default()).await {
+    let runtime = node.runtime.within(Some(RUNTIME_ANSWER));
+    let status = match runtime.status(RuntimeStatusRequest::default()).await {
         Ok(response) => response.status.unwrap_or_default(),
         Err(error) => return Some(format!("container runtime is down: {error}")),
     };
-    let faults: Vec<String> = status
+    let age = node.listed_at.lock().elapsed();
+    let is_stuck = age >= MAX_LIST_AGE;
+    let stuck = is_stuck.then(|| {
+        format!(
+            "PLEG is not healthy: pleg was last seen active {} ago; threshold is {}",
+            go_duration(age),
+            go_duration(MAX_LIST_AGE)
+        )
+    });
+    let faults = status
         .conditions
         .iter()
         .filter(|condition| !condition.status)
@@ -208,8 +227,8 @@ async fn unready(node: &PodNode) -> Option<String> {
                 condition.reason,
                 condition.message
             )
-        })
-        .collect();
+        });
+    let faults: Vec<String> = faults.chain(stuck).collect();
     (!faults.is_empty()).then(|| faults.join(", "))
 }
 
@@ -256,6 +275,31 @@ fn conditions(short: NodePressure, unready: Option<String>) -> Vec<NodeCondition
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{self, RecordedEvents};
+    use ferrokube_cri::testing::FakeRuntime;
+    use ferrokube_cri::{Runtime, path};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_hangs_makes_the_node_unready_in_time() {
+        let (fake, folder) = (Arc::<FakeRuntime>::default(), tempfile::tempdir().unwrap());
+        let runtime = Runtime::new(Arc::clone(&fake) as Arc<_>);
+        let kubelet =
+            fixture::kubelet(runtime, "", folder.path(), Arc::<RecordedEvents>::default());
+        let (node, _, _) = kubelet.loops(None);
+        assert_eq!(unready(&node).await, None);
+        fake.hold(path::status, true);
+        let begun = Instant::now();
+        let down = unready(&node).await.unwrap();
+        assert!(down.starts_with("container runtime is down: rpc error"), "{down}");
+        assert_eq!(begun.elapsed(), RUNTIME_ANSWER);
+        // Only its lists do.
+        fake.hold(path::status, false);
+        tokio::time::advance(MAX_LIST_AGE).await;
+        let stuck = "PLEG is not healthy: pleg was last seen active 3m30s ago; threshold is 3m0s";
+        assert_eq!(unready(&node).await.unwrap(), stuck);
+        *node.listed_at.lock() = Instant::now();
+        assert_eq!(unready(&node).await, None);
+    }
 
     #[test]
     fn a_runtime_that_is_not_ready_makes_the_node_unready_with_kubelets_words() {
