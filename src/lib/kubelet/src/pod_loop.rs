@@ -2,7 +2,7 @@
 
 use crate::api::ApiPods;
 use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
-use crate::background::in_background;
+use crate::background::{in_background, unless_panicked};
 use crate::csi;
 use crate::desired::DesiredPods;
 use crate::directories::own_pods;
@@ -16,7 +16,7 @@ use crate::pod::NodePod;
 use crate::room::{NodeRoom, lack};
 use crate::static_pods::read_directory;
 use crate::status::EVICTED;
-use crate::worker;
+use crate::worker::{self, WorkerError};
 use ferrokube_cri::{ContainerPhase, CriError, ListContainersRequest, ListPodSandboxRequest};
 use ferrokube_trace::TraceContext;
 use std::collections::hash_map::DefaultHasher;
@@ -430,9 +430,16 @@ impl PodLoop {
     fn start(&self, pod: NodePod) -> PodWorker {
         tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
         self.node.active.lock().insert(pod.uid.clone(), pod.clone());
-        let context = pod.context();
+        let (context, uid) = (pod.context(), pod.uid.clone());
         let (pod, changes) = watch::channel(pod);
-        let work = worker::run(Arc::clone(&self.node), changes);
+        let node = Arc::clone(&self.node);
+        let work = async move {
+            // A pod that meets a defect keeps a worker.
+            while unless_panicked(worker::run(Arc::clone(&node), changes.clone())).await.is_none() {
+                tracing::error!(uid, "the worker of a pod panicked, restarting it");
+                tokio::time::sleep(worker::RETRY).await;
+            }
+        };
         let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
         PodWorker { pod, task, refused: None }
     }
@@ -466,7 +473,11 @@ impl PodLoop {
         let (node, own) = (Arc::clone(&self.node), pod.clone());
         let work = async move {
             let mut said = String::new();
-            while let Err(error) = end(&node, &own).await {
+            let attempt = async || {
+                let ended = unless_panicked(end(&node, &own)).await;
+                ended.unwrap_or(Err(WorkerError::Panicked))
+            };
+            while let Err(error) = attempt().await {
                 let why = error.to_string();
                 tracing::warn!(uid = own.uid, why, "cannot end the pod");
                 if let Some(pod) = own.pod.as_ref().filter(|_| why != said) {
@@ -499,3 +510,6 @@ fn context<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> TraceContext {
     let cause = ferrokube_trace::annotation::read(annotation);
     cause.map_or_else(TraceContext::root, |cause| cause.child())
 }
+
+#[cfg(test)]
+mod tests;

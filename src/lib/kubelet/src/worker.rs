@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Pause after a failed step.
-const RETRY: Duration = Duration::from_secs(10);
+pub(crate) const RETRY: Duration = Duration::from_secs(10);
 /// Max time between observations without a wake-up.
 const RESYNC: Duration = Duration::from_secs(60);
 
@@ -72,6 +72,8 @@ pub(crate) enum WorkerError {
     Processes(#[source] io::Error),
     #[error("cannot configure the pod's sandbox: {0}")]
     Sandbox(String),
+    #[error("the kubelet panicked")]
+    Panicked,
 }
 
 impl WorkerError {
@@ -87,7 +89,7 @@ impl WorkerError {
             Self::User(why) => ("CreateContainerConfigError", why.clone()),
             Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
-            Self::Processes(_) | Self::Sandbox(_) | Self::Unmount(_) => {
+            Self::Processes(_) | Self::Sandbox(_) | Self::Unmount(_) | Self::Panicked => {
                 ("CreateContainerConfigError", self.to_string())
             }
         };

@@ -48,6 +48,12 @@ impl Drop for ProbedContainer {
     }
 }
 
+impl ProbedContainer {
+    fn has_failed(&self) -> bool {
+        self.health.lock().failed.is_some()
+    }
+}
+
 #[derive(Clone, Default, PartialEq, Eq)]
 struct ContainerHealth {
     is_started: bool,
@@ -68,7 +74,9 @@ impl PodProbes {
     /// Probes exactly the running containers.
     pub(crate) fn follow(&mut self, node: &Arc<PodNode>, pod: &NodePod, seen: &ObservedPod) {
         let is_known = |id: &String| seen.containers.iter().any(|report| report.id == *id);
-        self.containers.retain(|id, _| is_known(id));
+        // Probes end with a failure of the container; any other end was a panic.
+        let is_whole = |it: &ProbedContainer| !it.task.is_finished() || it.has_failed();
+        self.containers.retain(|id, probed| is_known(id) && is_whole(probed));
         for report in &seen.containers {
             if report.state() != ContainerPhase::Running {
                 // A recorded failure still counts.
