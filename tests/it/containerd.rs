@@ -12,4 +12,5 @@ mod pulls;
 mod registry;
 mod secrets;
 mod serving;
+mod static_pods;
 mod streams;

@@ -1,9 +1,10 @@
 //! Pods of the API server on a real runtime, run by `ferrokube kubelet` as a process.
 
 use super::node::{NODE, NodeUnderTest, PODS};
+use super::streams::{Kube, lines, trusts};
 use bytes::Bytes;
 use ferrokube_cri::ListPodSandboxRequest;
-use ferrokube_testkit::{BOUND, wait_until};
+use ferrokube_testkit::{BOUND, newest_kubectl, wait_until};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -22,20 +23,22 @@ fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
+pub(super) fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
     let conditions = pod["status"]["conditions"].as_array();
     let found = conditions.into_iter().flatten().find(|it| it["type"] == kind);
     found.map_or(&Value::Null, |it| &it["status"])
 }
 
-fn main_status(pod: &Value) -> &Value {
+pub(super) fn main_status(pod: &Value) -> &Value {
     &pod["status"]["containerStatuses"][0]
 }
 
 /// Runs until it is stopped.
 pub(super) const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
 
-fn web(node: &NodeUnderTest, shared: &str) -> Value {
+/// A pod `web` with an init container, a sidecar, probes, hooks and a config map `page`. In `shared`,
+/// `alive` and `ready` are what its container's probes want.
+pub(super) fn web(node: &NodeUnderTest, shared: &str) -> Value {
     let www = json!({"name": "www", "mountPath": "/www"});
     let prepare = with(
         node.busybox("prepare", "cp /config/page /www/index.html"),
@@ -54,7 +57,7 @@ fn web(node: &NodeUnderTest, shared: &str) -> Value {
     );
     let shell = |script: &str| json!({"command": ["sh", "-c", script]});
     let main = with(
-        node.busybox("main", WAIT),
+        node.busybox("main", &format!("echo hello; {WAIT}")),
         json!({
             "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
             "livenessProbe": {"exec": shell("test -e /shared/alive"), "periodSeconds": 1,
@@ -84,6 +87,15 @@ fn web(node: &NodeUnderTest, shared: &str) -> Value {
     })
 }
 
+/// Stock kubectl reads the log of [`web`], and runs a command in it.
+pub(super) async fn log_and_exec(node: &NodeUnderTest, pod: &str) {
+    trusts(node).await;
+    let kube = Kube { kubectl: newest_kubectl(), node, websockets: "true" };
+    lines(&kube, &["logs", pod], "hello\n").await;
+    let command = ["exec", pod, "-c", "main", "--", "sh", "-c", "test -e /shared/alive && echo it"];
+    assert_eq!(kube.prints(&command), "it\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_a_sidecar_probes_hooks_and_a_config_map_runs_restarts_and_ends() {
     let Some(mut node) = NodeUnderTest::start().await else { return };
@@ -103,6 +115,7 @@ async fn a_pod_with_a_sidecar_probes_hooks_and_a_config_map_runs_restarts_and_en
     fs::write(shared.join("ready"), "").unwrap();
     let ready = |pod: &Value| condition(pod, "Ready") == "True";
     let first = node.until("web", "it is ready", ready).await;
+    log_and_exec(&node, "web").await;
     let id = |pod: &Value| main_status(pod)["containerID"].as_str().unwrap_or_default().to_owned();
     fs::remove_file(shared.join("alive")).unwrap();
     let again = |pod: &Value| main_status(pod)["restartCount"] == 1 && ready(pod);

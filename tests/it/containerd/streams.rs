@@ -41,7 +41,7 @@ impl Kube<'_> {
         self.command(arguments).output().unwrap()
     }
 
-    fn prints(&self, arguments: &[&str]) -> String {
+    pub(super) fn prints(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.node.log());
@@ -114,7 +114,7 @@ async fn started() -> Option<NodeUnderTest> {
     Some(node)
 }
 
-async fn lines(kube: &Kube<'_>, arguments: &[&str], wanted: &str) {
+pub(super) async fn lines(kube: &Kube<'_>, arguments: &[&str], wanted: &str) {
     wait_until("the log has the lines", BOUND, || async {
         let seen = kube.prints(arguments);
         if seen == wanted { Ok(()) } else { Err(seen) }
