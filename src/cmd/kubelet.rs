@@ -328,6 +328,7 @@ async fn work(
     notify::ready(&format!("node {name}"));
     tokio::select! {
         () = kubelet.run() => {}
+        () = crate::memory::release_code() => {}
         (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
     }
     Ok(ExitCode::SUCCESS)
