@@ -133,11 +133,23 @@ impl PodNode {
     /// Queries the runtime's name and version, once, and whether it can limit processes.
     pub(crate) async fn learn_version(&self) -> Result<(), CriError> {
         if self.version.lock().is_none() {
-            let version = self.runtime.version(VersionRequest::default()).await?;
-            let limit = self.process_limit().on(&self.runtime).await?;
-            self.limit_processes(limit);
-            *self.version.lock() = Some((version.runtime_name, version.runtime_version));
+            self.read_version().await?;
         }
+        Ok(())
+    }
+
+    /// Queries what may have changed while the runtime was down: its version, and whether it bounds
+    /// pulls itself.
+    pub(crate) async fn relearn(&self) -> Result<(), CriError> {
+        self.images.learn_capabilities().await?;
+        self.read_version().await
+    }
+
+    async fn read_version(&self) -> Result<(), CriError> {
+        let version = self.runtime.version(VersionRequest::default()).await?;
+        let limit = self.process_limit().on(&self.runtime).await?;
+        self.limit_processes(limit);
+        *self.version.lock() = Some((version.runtime_name, version.runtime_version));
         Ok(())
     }
 

@@ -31,6 +31,8 @@ use tokio::time::Instant;
 
 /// Interval between lists of the runtime: the max delay until a container's exit is noticed.
 const RELIST: Duration = Duration::from_secs(1);
+/// Limit of the questions to a runtime that was down.
+const RELEARN: Duration = Duration::from_secs(10);
 /// Interval of searches for files and volumes of pods that are gone.
 const ORPHANS: Duration = Duration::from_secs(60);
 /// Retry interval of a failed termination.
@@ -44,6 +46,9 @@ pub(crate) struct PodLoop {
     ending: BTreeMap<String, EndingTask>,
     /// Limit of the requests of all pods, once read.
     room: Option<NodeRoom>,
+    /// Whether the runtime was down, and was not asked since what it can: it may be another
+    /// release.
+    is_runtime_down: bool,
     /// Last search for volumes of pods that are gone.
     orphans_at: Option<Instant>,
     /// Stops what previous kubelets have left of pods that have finished. At most one task.
@@ -96,6 +101,7 @@ impl PodLoop {
             workers: BTreeMap::new(),
             ending: BTreeMap::new(),
             room: None,
+            is_runtime_down: false,
             orphans_at: None,
             stopping: JoinSet::new(),
         }
@@ -146,9 +152,17 @@ impl PodLoop {
         }
     }
 
-    async fn listed(&self) -> Result<BTreeMap<String, ListedPod>, CriError> {
+    async fn listed(&mut self) -> Result<BTreeMap<String, ListedPod>, CriError> {
         self.node.learn_version().await?;
-        self.relist().await
+        let listed = self.relist().await;
+        if listed.is_err() {
+            self.is_runtime_down = true;
+        } else if self.is_runtime_down {
+            // Images may have a service of their own, which holds up no pod.
+            let asked = tokio::time::timeout(RELEARN, self.node.relearn()).await;
+            self.is_runtime_down = !matches!(asked, Ok(Ok(())));
+        }
+        listed
     }
 
     fn read(&self) -> Option<Vec<NodePod>> {

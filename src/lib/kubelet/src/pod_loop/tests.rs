@@ -1,13 +1,15 @@
-//! Pods that meet defects of the kubelet, a runtime in memory.
+//! Pods that meet defects of the kubelet, and a runtime that is replaced; a runtime in memory.
 
 use super::*;
 use crate::fixture;
+use ferrokube_cri::limit::{EXTENSION, LimitedRuntime};
 use ferrokube_cri::testing::FakeRuntime;
-use ferrokube_cri::{Runtime, path};
+use ferrokube_cri::{CallCode, Runtime, Transport, TransportFuture, path};
 use ferrokube_images::{PodIdentity, PullEvent, PullEvents};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest time, of the paused clock, until a pod has recovered.
 const RECOVERY: Duration = Duration::from_secs(600);
@@ -73,5 +75,54 @@ async fn fault_30_a_panic_of_a_pods_tasks_is_a_failure_that_is_repeated() {
         }
     };
     tokio::time::timeout(RECOVERY, is_over).await.expect("its object can be removed");
+    task.abort();
+}
+
+/// A runtime that bounds pulls itself, until another release of it is installed.
+struct ReplacedRuntime {
+    first: LimitedRuntime,
+    second: Arc<FakeRuntime>,
+    is_replaced: AtomicBool,
+}
+
+impl Transport for ReplacedRuntime {
+    fn call(&self, path: &'static str, request: bytes::Bytes) -> TransportFuture<'_> {
+        match self.is_replaced.load(Ordering::Relaxed) {
+            true => self.second.call(path, request),
+            false => self.first.call(path, request),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_was_down_is_asked_again_what_it_can() {
+    let (fake, folder) = (Arc::<FakeRuntime>::default(), tempfile::tempdir().unwrap());
+    let replaced = Arc::new(ReplacedRuntime {
+        first: LimitedRuntime::new(Arc::clone(&fake) as Arc<_>),
+        second: Arc::clone(&fake),
+        is_replaced: AtomicBool::new(false),
+    });
+    let fields = ", evictionHard: {memory.available: 0%}, imageGCHighThresholdPercent: 100, \
+                  serializeImagePulls: false, maxParallelImagePulls: 1";
+    let events = Arc::new(PanickingEvents(Mutex::default()));
+    let runtime = Runtime::new(Arc::clone(&replaced) as Arc<_>);
+    let kubelet = fixture::kubelet(runtime, fields, folder.path(), events);
+    let pods = Arc::<ApiPods>::default();
+    pods.set([]);
+    let (node, _, loops) = kubelet.loops(Some(Arc::clone(&pods)));
+    assert!(node.images.learn_capabilities().await.unwrap());
+    let task = tokio::spawn(loops);
+    fake.until(|fake| fake.count(path::list_containers) > 0).await;
+    replaced.is_replaced.store(true, Ordering::Relaxed);
+    let down = CriError::new(CallCode::Unavailable, "no such file");
+    fake.fail(path::list_pod_sandbox, Some(down));
+    let failed = fake.count(path::list_pod_sandbox);
+    fake.until(|fake| fake.count(path::list_pod_sandbox) > failed + 1).await;
+    fake.fail(path::list_pod_sandbox, None);
+    pods.set([pod(&json!({}))]);
+    fake.until(|fake| !fake.running("c").is_empty()).await;
+    let pulls = fake.pulls();
+    assert!(!pulls[0].annotations.contains_key(EXTENSION), "{:?}", pulls[0].annotations);
+    assert!(fake.count(path::version) > 1, "its version may be new");
     task.abort();
 }
