@@ -8,12 +8,17 @@ use std::path::Path;
 /// Max bytes of a manifest.
 const MAX_FILE: u64 = 10 << 20;
 
-/// Reads the pods of all files in a directory; invalid files are logged.
+/// Reads the pods of all files in a directory; invalid files are logged. One that does not exist has
+/// none, as in kubelet: else no pod of any source would ever be missing.
 ///
 /// # Errors
 /// The directory cannot be listed; the caller keeps the previous pods.
 pub(crate) fn read_directory(path: &Path, node: &str) -> io::Result<Vec<NodePod>> {
-    let mut files = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    let files = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut files = files.collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(fs::DirEntry::file_name);
     let mut pods: Vec<NodePod> = Vec::new();
     for file in files {

@@ -42,6 +42,11 @@ impl StaticNode {
         fs::remove_file(self.folder.path().join("manifests").join(file)).expect("it exists");
     }
 
+    /// Removes the directory of manifests.
+    pub(crate) fn remove_all(&self) {
+        fs::remove_dir_all(self.folder.path().join("manifests")).expect("it exists");
+    }
+
     /// Starts a kubelet; aborting it is a kill -9.
     pub(crate) fn kubelet(&self) -> JoinHandle<()> {
         self.kubelet_with("")

@@ -82,6 +82,19 @@ async fn a_changed_file_is_another_pod_after_the_end_of_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_directory_that_does_not_exist_has_no_pods() {
+    let node = StaticNode::new();
+    node.write("a.yaml", "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1}]}");
+    let kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("a").is_empty()).await;
+    kubelet.abort();
+    node.remove_all();
+    let _kubelet = node.kubelet();
+    let ended = node.runtime.until(|runtime| runtime.sandboxes().is_empty());
+    tokio::time::timeout(Duration::from_secs(600), ended).await.expect("it ends");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_whose_file_goes_cancels_its_pull() {
     let node = StaticNode::new();
     node.runtime.script("r.io/a:v1", PullScript::Waits);
