@@ -215,19 +215,15 @@ async fn unready(node: &PodNode) -> Option<String> {
             go_duration(MAX_LIST_AGE)
         )
     });
-    let faults = status
-        .conditions
-        .iter()
-        .filter(|condition| !condition.status)
-        .map(|condition| {
-            format!(
-                "container runtime {}: {}=false reason:{} message:{}",
-                if condition.r#type == "NetworkReady" { "network not ready" } else { "not ready" },
-                condition.r#type,
-                condition.reason,
-                condition.message
-            )
-        });
+    let faults = status.conditions.iter().filter(|condition| !condition.status).map(|condition| {
+        format!(
+            "container runtime {}: {}=false reason:{} message:{}",
+            if condition.r#type == "NetworkReady" { "network not ready" } else { "not ready" },
+            condition.r#type,
+            condition.reason,
+            condition.message
+        )
+    });
     let faults: Vec<String> = faults.chain(stuck).collect();
     (!faults.is_empty()).then(|| faults.join(", "))
 }

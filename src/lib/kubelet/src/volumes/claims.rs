@@ -102,8 +102,7 @@ fn misused(pod: &NodePod, volume: &str, is_block: bool) -> Option<String> {
     });
     let (mode, list) =
         if is_block { ("Block", "volumeMounts") } else { ("Filesystem", "volumeDevices") };
-    is_misused
-        .then(|| format!("volume {volume} has volumeMode {mode}, but is specified in {list}"))
+    is_misused.then(|| format!("volume {volume} has volumeMode {mode}, but is specified in {list}"))
 }
 
 /// What the claim of a pod's volume is bound to, as it is recorded.

@@ -74,7 +74,9 @@ async fn a_block_volume_is_a_device_of_its_container_until_the_pod_is_gone() {
         eprintln!("this process may not mount: only the calls are tested");
     }
     pods.set([]);
-    test.driver.until("it is unstaged", |it| it.order().ends_with(&UNMOUNTED.map(str::to_owned))).await;
+    test.driver
+        .until("it is unstaged", |it| it.order().ends_with(&UNMOUNTED.map(str::to_owned)))
+        .await;
     let directory = test.folder.path().join("root/pods/u1");
     let removed = || async {
         if directory.exists() { Err(format!("{} is left", directory.display())) } else { Ok(()) }
