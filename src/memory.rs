@@ -100,7 +100,7 @@ fn unmap(code: &Range<usize>) {
     unsafe extern "C" {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
-    /// Of Linux.
+    /// `MADV_DONTNEED` of Linux.
     const DONTNEED: c_int = 4;
     let start = std::ptr::with_exposed_provenance_mut(code.start);
     // SAFETY: a private mapping of a file whose pages were never written: they are read again.

@@ -36,8 +36,8 @@ pub(super) fn main_status(pod: &Value) -> &Value {
 /// Runs until it is stopped.
 pub(super) const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
 
-/// A pod `web` with an init container, a sidecar, probes, hooks and a config map `page`. In `shared`,
-/// `alive` and `ready` are what its container's probes want.
+/// A pod `web` with an init container, a sidecar, probes, hooks and a config map `page`. Its
+/// container's probes want `alive` and `ready` in `shared`.
 pub(super) fn web(node: &NodeUnderTest, shared: &str) -> Value {
     let www = json!({"name": "www", "mountPath": "/www"});
     let prepare = with(

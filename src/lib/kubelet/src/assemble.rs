@@ -163,7 +163,7 @@ pub(crate) struct ContainerStart {
     pub(crate) attempt: u32,
     pub(crate) environment: ContainerEnvironment,
     pub(crate) mounts: Vec<cri::ContainerMount>,
-    /// Of block volumes.
+    /// Devices of block volumes.
     pub(crate) devices: Vec<cri::ContainerDevice>,
     /// Values of control groups of version 2.
     pub(crate) unified: BTreeMap<String, String>,

@@ -8,8 +8,8 @@ use std::path::Path;
 /// Max bytes of a manifest.
 const MAX_FILE: u64 = 10 << 20;
 
-/// Reads the pods of all files in a directory; invalid files are logged. One that does not exist has
-/// none, as in kubelet: else no pod of any source would ever be missing.
+/// Reads the pods of all files in a directory; invalid files are logged. One that does not exist
+/// has none, as in kubelet: else no pod of any source would ever be missing.
 ///
 /// # Errors
 /// The directory cannot be listed; the caller keeps the previous pods.

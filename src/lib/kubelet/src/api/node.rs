@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Time in which a runtime that is up says how it is, as in kubelet. The node's status waits for it.
+/// Time in which a runtime that is up reports its status, as in kubelet. The node's waits for it.
 const RUNTIME_ANSWER: Duration = Duration::from_secs(30);
 /// Age of the last list of the runtime's pods from which the node is not ready, as in kubelet.
 const MAX_LIST_AGE: Duration = Duration::from_secs(180);

@@ -2,7 +2,7 @@
 
 use super::source::CsiVolume;
 
-/// What failed.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MountStep {
     /// The wait for its attachment.

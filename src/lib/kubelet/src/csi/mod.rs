@@ -3,8 +3,8 @@
 //! - **Drivers** register by sockets in `plugins_registry` (`registration.rs`); those that are
 //!   there are in [`CsiDrivers`] (`drivers.rs`).
 //! - **A volume** (`source.rs`: what a PersistentVolume or a pod says) is attached by others
-//!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`): as a directory
-//!   or, with `volumeMode: Block`, as a device at the same path.
+//!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`): as a
+//!   directory or, with `volumeMode: Block`, as a device at the same path.
 //! - **A mounted volume** (`upkeep.rs`; the rounds: `volumes/upkeep.rs`) is published again if its
 //!   driver wants that (`requiresRepublish`), such as with new tokens of the pod (`tokens.rs`), and
 //!   expanded when its storage has grown. Drivers that can are asked how full it is (`stats.rs`;

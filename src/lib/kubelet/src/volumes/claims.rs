@@ -1,5 +1,5 @@
-//! Volumes of claims: directories or devices named by a persistent volume, local ones or those of CSI
-//! drivers.
+//! Volumes of claims: directories or devices named by a persistent volume, local ones or those of
+//! CSI drivers.
 //!
 //! A bound claim stays bound, so what it is bound to is recorded as a link in the pod's directory,
 //! and containers restart without the API server.
@@ -105,7 +105,7 @@ fn misused(pod: &NodePod, volume: &str, is_block: bool) -> Option<String> {
     is_misused.then(|| format!("volume {volume} has volumeMode {mode}, but is specified in {list}"))
 }
 
-/// What the claim of a pod's volume is bound to, as it is recorded.
+/// Directory or device of a claim, as it is recorded.
 ///
 /// # Errors
 /// It is not, or not yet.
@@ -256,8 +256,8 @@ fn keep(directory: &Path, link: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether what a claim is bound to can be used: a CSI volume must be mounted, which it is not after
-/// the machine's restart.
+/// Whether what a claim is bound to can be used: a CSI volume must be mounted, which it is not
+/// after the machine's restart.
 fn is_ready(kept: &Path) -> bool {
     !csi::is_target(kept) || csi::is_ready(kept).unwrap_or(false)
 }

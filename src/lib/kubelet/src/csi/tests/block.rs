@@ -117,8 +117,8 @@ async fn a_volume_that_is_used_as_what_it_is_not_is_refused_with_kubelets_words(
 
     test.driver.fail("NodeStageVolume", Some((CallCode::Internal, "busy")));
     pods.set([with_device("u3", false)]);
-    let words = "MapVolume.SetUpDevice failed for volume \"pv-1\" : rpc error: code = Internal desc \
-                 = busy";
+    let words = "MapVolume.SetUpDevice failed for volume \"pv-1\" : rpc error: code = Internal \
+                 desc = busy";
     test.until_event("FailedMapVolume", words).await;
     assert!(test.runtime.running("c").is_empty());
     kubelet.abort();
