@@ -1,6 +1,7 @@
 //! Volumes that cannot be mounted, with kubelet's names of the operations.
 
 use super::source::CsiVolume;
+use std::fmt;
 
 /// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,6 @@ pub(super) enum MountStep {
 
 /// A volume that cannot be mounted. Retried after a pause.
 #[derive(Debug, thiserror::Error)]
-#[error("{} failed for volume {volume:?} : {why}", self.operation())]
 pub(crate) struct CsiMountError {
     step: MountStep,
     is_block: bool,
@@ -25,6 +25,13 @@ pub(crate) struct CsiMountError {
 impl CsiVolume {
     pub(super) fn failed(&self, step: MountStep, why: String) -> CsiMountError {
         CsiMountError { step, is_block: self.is_block, volume: self.spec_name.clone(), why }
+    }
+}
+
+impl fmt::Display for CsiMountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volume, why, .. } = self;
+        write!(f, "{} failed for volume {volume:?} : {why}", self.operation())
     }
 }
 
