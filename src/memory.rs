@@ -75,7 +75,8 @@ const CODE_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) async fn release_code() {
     let table = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let executable = std::env::current_exe().unwrap_or_default();
-    let Some(code) = code_in(&table, &executable.to_string_lossy()) else { return };
+    let code = code_in(&table, &executable.to_string_lossy());
+    let Some(code) = code else { return std::future::pending().await };
     loop {
         tokio::time::sleep(CODE_PERIOD).await;
         unmap(&code);
