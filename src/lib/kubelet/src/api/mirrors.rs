@@ -57,7 +57,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Creates and deletes mirrors. Returns the first failure; the others were tried.
+/// Creates and deletes mirrors. Returns the first one that the API server refused, after trying the
+/// others.
 async fn sync(
     client: &Client,
     node: &str,
@@ -85,7 +86,8 @@ async fn sync(
         };
         match pods.delete(meta.name.as_deref().unwrap_or_default(), &parameters).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => first = first.and(other.map(drop)),
+            Err(error @ kube::Error::Api(_)) => first = first.and(Err(error)),
+            other => _ = other?,
         }
     }
     for pod in wanted {
@@ -97,8 +99,9 @@ async fn sync(
         match pods.create(&PostParams::default(), &mirror(pod, node, owner)).await {
             // Another pod has this name; its deletion wakes the watch.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error @ kube::Error::Api(_)) => first = first.and(Err(error)),
             // Until now its status had no object to be written to.
-            other => first = first.and(other.map(|_| board.again(&pod.uid))),
+            other => other.map(|_| board.again(&pod.uid))?,
         }
     }
     first
