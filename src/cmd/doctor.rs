@@ -109,7 +109,7 @@ fn examine(flags: &DoctorFlags, data_dir: &Path) -> Vec<Finding> {
 fn settings_of_command(flags: &DoctorFlags) -> Finding {
     match server::check(&flags.server, &flags.kube_apiserver) {
         Ok(()) => Finding::ok("flags", "a server would take them"),
-        Err(error) => Finding::failed("flags", format!("{error:#}"), "correct the flag"),
+        Err(error) => Finding::failed("flags", with_causes(&*error), "correct the flag"),
     }
 }
 
@@ -288,7 +288,7 @@ async fn ask_etcd(flags: &DoctorFlags) -> Finding {
     let keys = match flags.server.etcd.config(PathBuf::new()).map(|config| EtcdKeys::new(&config)) {
         Ok(Ok(keys)) => keys,
         Ok(Err(error)) => return Finding::failed(ETCD, with_causes(&error), advice),
-        Err(error) => return Finding::failed(ETCD, format!("{error:#}"), advice),
+        Err(error) => return Finding::failed(ETCD, with_causes(&*error), advice),
     };
     match keys.migration().await {
         Ok(_) => Finding::ok(ETCD, format!("{servers} responds")),

@@ -9,7 +9,7 @@ use super::tracing::TracingFlags;
 use anyhow::{Context, ensure};
 use clap::Args;
 use ferrokube_client::{Connection, report_uses};
-use ferrokube_cri::{Runtime, RuntimeSocket};
+use ferrokube_cri::{CriError, Runtime, RuntimeSocket};
 use ferrokube_features::{Gates, KubernetesVersion, MAX_PARALLEL_IMAGE_PULLS};
 use ferrokube_images::{ImageAccess, ImageManager, PullMetrics};
 use ferrokube_kubelet::{
@@ -324,10 +324,17 @@ async fn work(
     let name = setup.identity.name.clone();
     let mut kubelet = setup.assemble(connection)?;
     kubelet.kubelet = kubelet.kubelet.credential_providers(providers);
-    report(&format!("ready: node {name}"));
-    notify::ready(&format!("node {name}"));
+    let said = |runtime: RuntimeState<'_>| match runtime {
+        RuntimeState::Missing(why) => {
+            notify::status(&format!("waiting for the container runtime: {why}"));
+        }
+        RuntimeState::Answers => {
+            report(&format!("ready: node {name}"));
+            notify::ready(&format!("node {name}"));
+        }
+    };
     tokio::select! {
-        () = kubelet.run() => {}
+        () = kubelet.run(said) => {}
         () = crate::memory::release_code() => {}
         (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
     }
@@ -371,12 +378,20 @@ pub(super) struct AssembledKubelet {
     background: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
+/// Reported before the first pod runs.
+pub(super) enum RuntimeState<'a> {
+    /// Does not answer yet, and why.
+    Missing(&'a CriError),
+    Answers,
+}
+
 impl AssembledKubelet {
-    /// Runs until dropped; pods keep running.
-    pub(super) async fn run(self) {
+    /// Runs until dropped; pods keep running. `report` is called when the runtime is missed, and
+    /// when it answers.
+    pub(super) async fn run(self, report: impl Fn(RuntimeState<'_>)) {
         let Self { kubelet, images, background } = self;
         let running = async {
-            learn_capabilities(&images).await;
+            learn_capabilities(&images, &report).await;
             kubelet.run().await;
         };
         // Also while the runtime does not answer.
@@ -475,13 +490,22 @@ fn process_limit(config: &KubeletConfig) -> anyhow::Result<ProcessLimit> {
 }
 
 /// Waits for the runtime, and learns whether it bounds pulls itself.
-async fn learn_capabilities(images: &ImageManager) {
-    let mut is_reported = false;
+async fn learn_capabilities(images: &ImageManager, report: &impl Fn(RuntimeState<'_>)) {
+    let mut is_missed = false;
     while let Err(error) = images.learn_capabilities().await {
-        if !is_reported {
-            tracing::warn!(%error, "the container runtime does not answer; waiting for it");
-            is_reported = true;
+        if !is_missed {
+            tracing::warn!(
+                %error,
+                "the container runtime does not answer; waiting for it: install one, or name its \
+                 socket with --container-runtime-endpoint"
+            );
+            report(RuntimeState::Missing(&error));
+            is_missed = true;
         }
         tokio::time::sleep(RUNTIME_RETRY).await;
     }
+    if is_missed {
+        tracing::info!("the container runtime answers");
+    }
+    report(RuntimeState::Answers);
 }

@@ -36,6 +36,7 @@ mod tracing;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use ferrokube_doctor::with_causes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -251,7 +252,7 @@ fn roles() -> Vec<String> {
 
 /// The error chain on a single line.
 fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    with_causes(&**error).lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Prints to standard output; ignores a closed one.

@@ -2,7 +2,7 @@
 //! requests are those of any other client, each as a user of its own, but stay in the process.
 
 use super::controllers::ProcessServer;
-use super::kubelet::{self, KubeletSetup};
+use super::kubelet::{self, KubeletSetup, RuntimeState};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use ferrokube_features::Gates;
@@ -159,9 +159,13 @@ impl NodeRun {
         // A task of its own: a long pass does not delay the kubelet.
         let mut scheduling = JoinSet::new();
         scheduling.spawn(Scheduler::new(connection.client()?, node).run());
-        tracing::info!(node, "the node runs in this process");
+        let said = |runtime: RuntimeState<'_>| {
+            if matches!(runtime, RuntimeState::Answers) {
+                tracing::info!(node, "the node runs in this process");
+            }
+        };
         tokio::select! {
-            () = kubelet.run() => Ok(()),
+            () = kubelet.run(said) => Ok(()),
             ended = scheduling.join_next() => match ended {
                 Some(Err(panic)) => Err(panic.into()),
                 _ => Ok(()),

@@ -20,6 +20,11 @@ pub(crate) fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " ")));
 }
 
+/// What a start is doing, shown by `systemctl status`; its timeout stays.
+pub(crate) fn status(status: &str) {
+    notify(&format!("STATUS={}\n", status.replace('\n', " ")));
+}
+
 /// Reports why a start waits, and extends its timeout.
 pub(crate) fn waiting(why: &str) {
     let why = why.replace('\n', " ");

@@ -2,9 +2,9 @@
 
 use super::flags::duration;
 use super::{process, server::report};
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::Args;
-use ferrokube_client::probe::{ProbeRequest, probe};
+use ferrokube_client::probe::{ProbeRequest, ProbeRequestError, probe};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,14 +49,23 @@ pub(crate) fn run(flags: ProbeFlags) -> anyhow::Result<ExitCode> {
     process::block_on(async {
         let response = tokio::time::timeout(flags.timeout, probe(flags.url))
             .await
-            .with_context(|| format!("no response within {:?}", flags.timeout))?;
-        // It has its cause in its own text.
-        let response = response.map_err(|error| anyhow!("{error}"))?;
+            .map_err(|_| anyhow!("no response within {:?}", flags.timeout))?;
+        let response = response.map_err(in_our_words)?;
         let first = response.body.lines().next().unwrap_or_default();
-        ensure!(response.status == 200, "{}: {first}", response.status);
+        ensure!(response.status == 200, "not ready: HTTP {}: {first}", response.status);
         report(first);
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// The text of a failed connection is kubelet's, for events of pods.
+fn in_our_words(error: ProbeRequestError) -> anyhow::Error {
+    match error {
+        ProbeRequestError::Connect { address, source } => {
+            anyhow!("cannot connect to {address}: {source}")
+        }
+        error => error.into(),
+    }
 }
 
 #[cfg(test)]

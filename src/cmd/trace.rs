@@ -16,7 +16,7 @@ const NOTHING: u8 = 1;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 something was found, 1 nothing was, 2 the command line cannot be followed or nothing could be searched."
+    after_help = "Exit codes: 0 something was found, 1 nothing was, 2 nothing could be searched: the command line is invalid, a file or the API server cannot be read, or the object has no ids."
 )]
 pub(crate) struct TraceFlags {
     /// A trace id, initial trace id or span id from a log line; or an object as KIND/NAME
@@ -46,6 +46,11 @@ struct RequestedObject<'a> {
     namespace: &'a str,
 }
 
+/// Neither the API server nor the files know the object.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NothingFound(String);
+
 /// Exit code: usage error, or nothing searched.
 const FAILED: u8 = 2;
 
@@ -53,7 +58,7 @@ const FAILED: u8 = 2;
 pub(crate) fn run(flags: &TraceFlags) -> ExitCode {
     run_or_fail(flags).unwrap_or_else(|error| {
         eprintln!("ferrokube: {}", super::one_line(&error));
-        ExitCode::from(FAILED)
+        ExitCode::from(if error.is::<NothingFound>() { NOTHING } else { FAILED })
     })
 }
 
@@ -144,9 +149,10 @@ async fn ids_of(
         if ids.is_empty() {
             let place =
                 if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
-            bail!(
-                "there is no {kind}/{name}{place}, and no audit log among the files tells of one"
-            );
+            return Err(NothingFound(format!(
+                "there is no {kind}/{name}{place}, and no audit log among the searched files names one"
+            ))
+            .into());
         }
         eprintln!("ferrokube: {kind}/{name} was deleted; showing the last object of that name");
         return Ok(ids);

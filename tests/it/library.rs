@@ -252,6 +252,8 @@ async fn a_package_outside_brings_kinds_steps_and_controllers() {
         assert!(openapi.contains(&format!("/toys/{{name}}/{subresource}\"")), "{openapi}");
     }
     // Users and rights from elsewhere.
+    // Whichever test runs first in the process chooses the TLS library.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let guest = reqwest::Client::builder().danger_accept_invalid_certs(true).build().unwrap();
     for (token, verb, path, code) in [
         ("guest-ann", "GET", format!("{path}/ball"), 200),

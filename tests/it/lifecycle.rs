@@ -46,6 +46,7 @@ fn fault_09_a_data_directory_without_its_state_is_refused() {
     let kept = data.join("elsewhere");
     fs::rename(&store, &kept).unwrap();
     refused("missing");
+    assert!(!store.exists(), "nothing is left where it belongs");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&store).unwrap();
     refused("emptied");
     // Nothing of what is wanted back is lost.

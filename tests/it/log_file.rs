@@ -54,6 +54,8 @@ async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
         if request && line { Ok(()) } else { Err(format!("{request} {line} {found:#}")) }
     };
     wait_until("the request and the controller's line", BOUND, both).await;
+    let absent = trace(&cluster, &["ns/nowhere"]);
+    assert_eq!(absent.status.code(), Some(1), "{}", String::from_utf8_lossy(&absent.stderr));
     let text = String::from_utf8(trace(&cluster, &["ns/harbor"]).stdout).unwrap();
     assert!(
         text.contains(&format!("trace {family}"))

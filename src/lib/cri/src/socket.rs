@@ -5,13 +5,14 @@ use crate::runtime::{Transport, TransportFuture};
 use bytes::{Buf, BufMut, Bytes};
 use http::HeaderMap;
 use http::uri::PathAndQuery;
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{ConnectError, Request, Status};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest response, as kubelet's: a list of all containers or images of a node.
@@ -19,6 +20,7 @@ const MAX_RESPONSE: usize = 16 << 20;
 
 /// A runtime behind a unix socket. Connects when called, and again after a failure.
 pub struct RuntimeSocket {
+    path: PathBuf,
     channel: Channel,
     max_response: usize,
 }
@@ -41,7 +43,7 @@ impl RuntimeSocket {
         }
         let endpoint = Endpoint::from_shared(format!("unix://{}", path.display()));
         let endpoint = endpoint.map_err(|_| wrong())?.connect_timeout(CONNECT_TIMEOUT);
-        Ok(Self { channel: endpoint.connect_lazy(), max_response: MAX_RESPONSE })
+        Ok(Self { path, channel: endpoint.connect_lazy(), max_response: MAX_RESPONSE })
     }
 
     /// Refuses responses of more bytes.
@@ -63,25 +65,43 @@ impl RuntimeSocket {
         let response = grpc.unary(request, PathAndQuery::from_static(path), RawCodec).await?;
         Ok(response.into_inner())
     }
+
+    /// A failed connection names the socket.
+    fn failed(&self, status: &Status) -> CriError {
+        let cause = sources(status).find_map(|cause| cause.downcast_ref::<ConnectError>());
+        match cause {
+            Some(cause) => {
+                let message = format!("cannot connect to {}: {cause}", self.path.display());
+                CriError::new(CallCode::Unavailable, message)
+            }
+            None => error(status),
+        }
+    }
 }
 
 impl Transport for RuntimeSocket {
     fn call(&self, path: &'static str, request: Bytes) -> TransportFuture<'_> {
-        Box::pin(async move { self.unary(path, request).await.map_err(|status| error(&status)) })
+        Box::pin(async move { self.unary(path, request).await.map_err(|status| self.failed(&status)) })
     }
 }
 
 /// Longest message of an error: events and the back-off of each pod keep it.
 const MAX_MESSAGE: usize = 4096;
 
+/// Causes of a status, the outermost first.
+fn sources(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Error::source(status), |cause| cause.source())
+}
+
 pub(crate) fn error(status: &Status) -> CriError {
-    use std::error::Error;
     let mut message = status.message().to_owned();
-    // A failed connection says why only in its sources.
-    let mut source = Error::source(status);
-    while let Some(cause) = source {
-        message = format!("{message}: {cause}");
-        source = cause.source();
+    // A failed connection may say why only in its sources, of which each repeats the next one or
+    // says no more than that it is of the transport.
+    for cause in sources(status).filter(|cause| !cause.is::<tonic::transport::Error>()) {
+        let cause = cause.to_string();
+        if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
     }
     if message.len() > MAX_MESSAGE {
         let end = (0..=MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
@@ -139,5 +159,17 @@ mod tests {
         let long = error(&Status::internal("\u{e9}".repeat(1 << 20))).message;
         assert!(long.len() < MAX_MESSAGE + 4 && long.ends_with("..."), "{}", long.len());
         assert_eq!(error(&Status::internal("no such image")).message, "no such image");
+    }
+
+    #[tokio::test]
+    async fn a_failed_connection_names_the_socket_and_its_cause_once() {
+        let socket = RuntimeSocket::new("unix:///nowhere/runtime.sock").unwrap();
+        let failed = socket.call("/runtime.v1.RuntimeService/Status", Bytes::new()).await;
+        let failed = failed.unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "rpc error: code = Unavailable desc = cannot connect to /nowhere/runtime.sock: No such \
+             file or directory (os error 2)"
+        );
     }
 }

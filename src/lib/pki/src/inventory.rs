@@ -66,10 +66,12 @@ fn pem_of(text: Vec<u8>) -> Vec<u8> {
     if pem.is_empty() { text } else { pem }
 }
 
+/// The error with its causes, but for those that it quotes itself.
 fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
+    let text = error.to_string();
+    match error.source().map(chain) {
+        Some(causes) if !text.contains(&causes) => format!("{text}: {causes}"),
+        _ => text,
     }
 }
 

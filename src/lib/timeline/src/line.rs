@@ -44,6 +44,13 @@ pub struct LoggedRequest {
     pub received: Option<Timestamp>,
 }
 
+impl LoggedRequest {
+    /// Path and query, without the `?` that kube-rs sends even if no parameter follows.
+    pub(crate) fn path_and_query(&self) -> &str {
+        self.uri.strip_suffix('?').unwrap_or(&self.uri)
+    }
+}
+
 /// Parses a line of any known form; `None` otherwise (counted as skipped).
 pub fn parse(text: &str) -> Option<LogLine> {
     let text = text.trim_end();

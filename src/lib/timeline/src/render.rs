@@ -1,6 +1,6 @@
 //! Renders a story as text for people, and as JSON for programs.
 
-use crate::line::LogLine;
+use crate::line::{LogLine, LoggedRequest};
 use crate::story::{Story, TraceAction, TraceStory};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,7 +36,8 @@ pub fn text(story: &Story) -> String {
 
 fn trace_text(out: &mut String, trace: &TraceStory) {
     let begin = trace.actions.first().and_then(TraceAction::begins);
-    let when = begin.map(|time| time.to_string()).unwrap_or_default();
+    // Microseconds always, so that the times of several traces line up.
+    let when = begin.map(|time| format!("{time:.6}")).unwrap_or_default();
     let initial = if trace.initial_trace_id.is_empty() {
         String::new()
     } else {
@@ -59,7 +60,8 @@ fn trace_text(out: &mut String, trace: &TraceStory) {
 
 fn action_text(out: &mut String, action: &TraceAction, begin: Option<Timestamp>) {
     let what = action.request.as_ref().map_or_else(String::new, |request| {
-        format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code)
+        let LoggedRequest { verb, user, code, .. } = request;
+        format!("{verb} {} by {user} -> {code}", request.path_and_query())
     });
     let what = if what.is_empty() { what } else { format!("  {what}") };
     let _ = writeln!(
@@ -160,6 +162,18 @@ fn line_json(line: &LogLine) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::parse;
+    use crate::story::StoryEntry;
+
+    #[test]
+    fn times_have_a_fixed_width_and_paths_no_empty_query() {
+        let event = r#"{"kind": "Event", "auditID": "a", "verb": "get", "requestURI": "/api?", "user": {"username": "u"}, "responseStatus": {"code": 200}, "requestReceivedTimestamp": "2026-11-21T03:00:10.5Z", "annotations": {"trace.kubernetes.io/trace-id": "0af7651916cd43dd8448eb211c80319c"}}"#;
+        let line = parse(event).unwrap();
+        let entry = StoryEntry { component: "apiserver".to_owned(), line };
+        let shown = text(&Story::new(Vec::new(), vec![entry], 0, Vec::new(), 0));
+        assert!(shown.contains("  2026-11-21T03:00:10.500000Z\n"), "{shown}");
+        assert!(shown.contains("  get /api by u -> 200\n"), "{shown}");
+    }
 
     #[test]
     fn terminal_escapes_do_not_reach_the_terminal() {

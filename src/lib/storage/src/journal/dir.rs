@@ -64,8 +64,13 @@ impl JournalDir {
         self.dir.join(name)
     }
 
-    /// Creates the directory and locks it.
+    /// Creates the directory, unless a journal must exist, and locks it.
     pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
+        if self.must_exist
+            && self.io.list(&self.dir).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        {
+            return Err(OpenError::Missing(self.dir.clone()));
+        }
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
         self.io
             .lock(&self.dir)

@@ -141,7 +141,7 @@ impl ActionRow {
             ticks: action.lines.iter().map(|line| scale.place(at(line)).min(WIDTH - 2.0)).collect(),
             span_id: text(&action.span_id),
             audit_id: request.map(|request| text(&request.audit_id)).unwrap_or_default(),
-            path: request.map(|request| text(&request.uri)).unwrap_or_default(),
+            path: request.map(|request| text(request.path_and_query())).unwrap_or_default(),
             lines: action.lines.iter().map(|line| LineRow::new(line, at(line))).collect(),
         }
     }

@@ -178,13 +178,17 @@ impl Visit for Line {
         }
     }
 
-    /// Records the error with its chain of sources.
+    /// Records the error with its chain of sources, but for those that the text above quotes.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let mut text = String::new();
         let _ = write!(Bounded(&mut text), "{value}");
         let mut source = value.source();
         while let Some(error) = source.filter(|_| text.len() < MAX_VALUE_BYTES) {
-            let _ = write!(Bounded(&mut text), ": {error}");
+            let mut cause = String::new();
+            let _ = write!(Bounded(&mut cause), "{error}");
+            if !text.contains(&cause) {
+                let _ = write!(Bounded(&mut text), ": {cause}");
+            }
             source = error.source();
         }
         self.string(field.name(), &text);
