@@ -148,29 +148,37 @@ const GUIDE: &str = "\
 # Features
 
 Every feature has a gate, which `--feature-gates` sets for a process. With the gate `FeatureAPI` the API server also serves an object for each feature
-(`features.k8s.io/v1alpha1`, short name `feat`, namespace kube-system), and turning a feature off removes what it stored:
+(`features.k8s.io/v1alpha1`, short name `feat`, namespace kube-system), and turning a feature off removes what it stored. The server, and a second terminal:
 
     ferrokube all-in-one --feature-gates=FeatureAPI=true,CoordinatedLeaderElection=true
+
     ferrokube feature-admin list
 
-To turn a feature off, start the server without it. The object is `TurningOff` while tasks clear stored objects, and until no component reports the old value
-for the evaluation time (`--feature-evaluation-time`, 60 s); then it is `Off`, and OpenAPI no longer shows its fields:
+To turn features off, stop the server and start it with other gates. Here these are CoordinatedLeaderElection, which is off unless a flag turns it on, and
+LogTracking, which is on unless a flag turns it off:
 
     ferrokube all-in-one --feature-gates=FeatureAPI=true,LogTracking=false
+
     ferrokube feature-admin watch
     ferrokube feature-admin wait CoordinatedLeaderElection --for state=Off
     ferrokube feature-admin check-downgrade --to 1.35
 
-The last one says safe if all features are off that 1.35 lacks and that store something: LogTracking, too.
-`benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes. `--emulated-version` chooses the version whose gates and
+A Feature is `TurningOff` while tasks clear stored objects, and until no component has reported the old value for the evaluation time
+(`--feature-evaluation-time`, 60 s); then it is `Off`, and OpenAPI no longer shows its fields. `watch` ends when no feature is in transition. `check-downgrade`
+says safe once every feature is off that 1.35 lacks and that stores something: these two.
+
+`benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes. `--emulated-version` chooses the version of Kubernetes whose gates and
 defaults apply; `--min-compatibility-version` says how old other components may be: a default that they would not understand waits for them.
 
 | command of `feature-admin` | does |
 |---|---|
-| `list`, `describe FEATURE`, `uses`, `tasks` | show states; who uses a feature, what blocks its transition and how to unblock it; reported values; what remains to be done |
-| `watch`, `wait FEATURE --for state=Off` | follow transitions, on a terminal with progress bars; wait for a state (exit code 1: not in time) |
-| `check-upgrade --to 1.37`, `check-downgrade --to 1.35` | exit with 0 if it is safe, else with 1 and the reasons. What no API server has confirmed is not safe |
-| `enable FEATURE`, `disable FEATURE` | set a dynamic feature; of another, name the flag and the components to restart |
+| `list` | the states |
+| `describe FEATURE` | who uses a feature, what blocks its transition, and how to unblock it |
+| `uses`, `tasks` | the values that components have reported; the tasks that remain |
+| `watch` | shows transitions until there are none, on a terminal with progress bars |
+| `wait FEATURE --for state=Off` | waits for a state, at most `--timeout` (5 minutes); then the exit code is 1 |
+| `check-upgrade --to 1.37`, `check-downgrade --to 1.35` | exit with 0 if changing to that version of Kubernetes is safe, else with 1 and the reasons. It is not safe before an API server has confirmed the state of each feature |
+| `enable FEATURE`, `disable FEATURE` | set a dynamic feature (see below); of another, print the flag to set and the components to restart |
 | `prr FEATURE` | prints the production readiness sheet; needs no cluster |
 
 All take `-o table|json|yaml`, `-n` (kube-system), `--kubeconfig` (else `$KUBECONFIG`, which may name several files, else that of an all-in-one, else
