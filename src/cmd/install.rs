@@ -33,7 +33,10 @@ pub(crate) fn run(flags: InstallFlags) -> anyhow::Result<ExitCode> {
         report(&format!("removed; {settings}, /var/lib/ferrokube and the user ferrokube are left"));
     } else if flags.rollback {
         layout.roll_back()?;
-        report("the earlier executable is back: run its `install` for its units, and restart them");
+        report(
+            "the earlier executable is back; next: `ferrokube install` for the units of its version, \
+             then systemctl daemon-reload, and restart them",
+        );
     } else {
         layout.install(&std::env::current_exe().context("cannot find this executable")?)?;
         report(&next(&layout));

@@ -81,11 +81,35 @@ pub fn settings(prefix: &Path) -> PathBuf {
     }
 }
 
-/// Replaces the prefix and the settings directory that the file was written for.
+/// Replaces the prefix and the settings directory that the file was written for, and in a page the
+/// links to pages that are not installed.
 pub fn text(content: &Content, prefix: &Path) -> String {
+    if content.path.ends_with(".md") {
+        return placed(&without_links(content.text), prefix);
+    }
+    placed(content.text, prefix)
+}
+
+/// Leaves the texts of links to other pages.
+fn without_links(page: &str) -> String {
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some((before, after)) = rest.split_once("](")
+        && let Some((target, tail)) = after.split_once(')')
+    {
+        match before.rsplit_once('[') {
+            Some((start, label)) if !target.contains("://") => text.extend([start, label]),
+            _ => text.extend([before, "](", target, ")"]),
+        }
+        rest = tail;
+    }
+    text + rest
+}
+
+fn placed(text: &str, prefix: &Path) -> String {
     let settings = settings(prefix).display().to_string();
     // In one pass: the settings may be below the prefix, and it below the written one.
-    let parts = content.text.split(WRITTEN_PREFIX);
+    let parts = text.split(WRITTEN_PREFIX);
     let parts: Vec<String> = parts.map(|part| part.replace(WRITTEN_SETTINGS, &settings)).collect();
     parts.join(&prefix.display().to_string())
 }

@@ -340,6 +340,17 @@ mod tests {
     }
 
     #[test]
+    fn installed_pages_have_no_links_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        layout.install(&binary).unwrap();
+        let page = layout.path("share/doc/ferrokube/install.md");
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains("see roles.md.") && page.contains("(certificates.md)"), "{page}");
+        assert!(!page.contains("]("), "{page}");
+    }
+
+    #[test]
     fn units_name_the_prefix() {
         let directory = tempfile::tempdir().unwrap();
         let (layout, binary) = layout(directory.path());
