@@ -267,6 +267,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_does_not_repeat_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("ServiceError: {0}")]
+        struct Quoting(#[source] std::io::Error);
+        let cause = std::io::Error::other("refused\nby the peer");
+        let error = anyhow::Error::from(Quoting(cause)).context("cannot list the pods");
+        assert_eq!(one_line(&error), "cannot list the pods: ServiceError: refused by the peer");
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
         assert!(roles().iter().all(|role| ROLE_NAMES.contains(&role.as_str())));

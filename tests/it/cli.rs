@@ -1,9 +1,11 @@
 //! The command line: output and exit codes.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{Cluster, Launch};
+use crate::trails::Process;
+use ferrokube_testkit::{BOUND, Cluster, Launch};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use tempfile::tempdir;
@@ -115,6 +117,28 @@ fn the_kubelet_names_what_is_wrong_with_its_configuration() {
     assert!(wrong.stderr.contains("must be a positive number"), "{}", wrong.stderr);
     let wrong = run(&["kubelet", "--hostname-override", "not a name"]);
     assert!(wrong.stderr.contains("set --hostname-override"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_kubelet_without_a_runtime_names_its_socket_and_is_not_ready() {
+    let directory = tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let manager = UnixDatagram::bind(path("notify")).unwrap();
+    manager.set_read_timeout(Some(BOUND)).unwrap();
+    let runtime = path("runtime.sock");
+    let mut command = Command::new(FERROKUBE);
+    command
+        .args(["kubelet", "--hostname-override=node-a", "--node-ip=127.0.0.1", "--root-dir"])
+        .arg(path("root"))
+        .arg(format!("--container-runtime-endpoint=unix://{}", runtime.display()))
+        .env("NOTIFY_SOCKET", path("notify"));
+    let _kubelet = Process::start(command, &path("log"));
+    let mut first = [0; 1024];
+    let length = manager.recv(&mut first).unwrap();
+    let first = String::from_utf8_lossy(&first[..length]);
+    let why = format!("cannot connect to {}: No such file", runtime.display());
+    assert!(first.starts_with("STATUS=waiting for the container runtime: "), "{first}");
+    assert!(first.contains(&why), "{first}");
 }
 
 #[test]

@@ -44,9 +44,12 @@ async fn the_page_leads_to_a_control_plane() {
     let own = quoted(r#".controller("toymaker", "toymaker", toymaker)"#);
     let mini = example("kube_hyper_mini");
     let mini = replace(&mini, ".controllers([", &format!("{own}.controllers(["));
+    let [field]: [String; 1] = blocks(&page, "text").try_into().unwrap();
+    let tickets = example("sample_generic_controlplane");
+    let tickets = replace(&tickets, "\n\";\n", &format!("\n{field}\";\n"));
     let programs = [
         ("shop_few", format!("{few}\n{bundle}")),
-        ("shop_box", example("sample_generic_controlplane")),
+        ("shop_box", tickets),
         ("shop_mini", format!("{mini}\n{controller}")),
     ];
     for (name, program) in &programs[..2] {
@@ -74,6 +77,9 @@ async fn the_page_leads_to_a_control_plane() {
     let few = start("shop_few");
     assert_eq!(few.resources().len(), 6, "{:?}", few.resources());
     few.stop();
+    let tickets = start("shop_box");
+    assert!(tickets.kubectl("explain ticket.spec.price").contains("<integer>"));
+    tickets.stop();
     let mini = start("shop_mini");
     mini.until(
         "the account of the controller",
