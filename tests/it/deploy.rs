@@ -76,6 +76,11 @@ impl InstalledRoot {
 
     /// Starts a unit as systemd does, and waits until it says that it is ready.
     fn start(&self, name: &str, flags: &str) -> UnitProcess {
+        self.start_until(name, flags, "READY=1\n")
+    }
+
+    /// Waits until it says these words.
+    fn start_until(&self, name: &str, flags: &str, words: &str) -> UnitProcess {
         let unit = self.unit(name);
         assert_eq!(unit.value("Type"), "notify");
         let path = self.root.path().join(format!("{name}.notify"));
@@ -93,10 +98,10 @@ impl InstalledRoot {
             .unwrap();
         let service = UnitProcess { child, notified };
         // In any order.
-        let (mut ready, mut alive) = (false, false);
-        while !ready || !alive {
+        let (mut said, mut alive) = (false, false);
+        while !said || !alive {
             let message = service.message();
-            ready |= message.starts_with("READY=1\n");
+            said |= message.starts_with(words);
             alive |= message == "WATCHDOG=1\n";
         }
         service
@@ -214,7 +219,8 @@ async fn the_units_start_a_control_plane_that_outlives_upgrades_and_reinstallati
     server.stop();
 }
 
-/// The kubelet notifies, too; a flag of the settings file goes before one of the unit.
+/// The kubelet notifies, too, but is not ready without a runtime; a flag of the settings file goes
+/// before one of the unit.
 #[test]
 fn the_unit_of_the_kubelet_starts_it() {
     let machine = InstalledRoot::new();
@@ -224,7 +230,8 @@ fn the_unit_of_the_kubelet_starts_it() {
         root.display(),
         machine.root.path().display()
     );
-    let kubelet = machine.start("ferrokube-kubelet.service", &flags);
+    let waits = "STATUS=waiting for the container runtime: ";
+    let kubelet = machine.start_until("ferrokube-kubelet.service", &flags, waits);
     assert!(root.is_dir());
     kubelet.stop();
 }
