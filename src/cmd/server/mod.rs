@@ -109,7 +109,10 @@ async fn serve(
     };
     let steps = server.admission_steps();
     for name in setup.inputs.admission.config.names().filter(|name| !steps.contains(name)) {
-        tracing::warn!(plugin = name, "no such admission plug-in runs here, so its section in --admission-control-config-file has no effect");
+        tracing::warn!(
+            plugin = name,
+            "no such admission plug-in runs here, so its section in --admission-control-config-file has no effect"
+        );
     }
     keep_service(setup, &mut server).await;
     if let Some(companion) = companion {

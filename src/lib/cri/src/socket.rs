@@ -81,7 +81,9 @@ impl RuntimeSocket {
 
 impl Transport for RuntimeSocket {
     fn call(&self, path: &'static str, request: Bytes) -> TransportFuture<'_> {
-        Box::pin(async move { self.unary(path, request).await.map_err(|status| self.failed(&status)) })
+        Box::pin(
+            async move { self.unary(path, request).await.map_err(|status| self.failed(&status)) },
+        )
     }
 }
 
@@ -90,7 +92,7 @@ const MAX_MESSAGE: usize = 4096;
 
 /// Causes of a status, the outermost first.
 fn sources(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    std::iter::successors(Error::source(status), |cause| cause.source())
+    std::iter::successors(Error::source(status), |cause| (**cause).source())
 }
 
 pub(crate) fn error(status: &Status) -> CriError {
