@@ -14,7 +14,7 @@
 //! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
 //! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
 //! | `grows`, `immutable`, `immutable-text`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
-//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxitems!:N`, `maxcidrs`, `unique:F`, `unique-portname:F`, `unique-item:F`, `unique-all:F` | is not too long, and its items are unique; those without the field, too, for the latter two; with `!`, more items are not looked into |
+//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxitems!:N`, `maxcidrs`, `unique:F`, `unique-portname:F`, `unique-item:F`, `unique-all:F`, `unique-label:F` | is not too long, and its items are unique; those without the field, too, for `-item` and `-all`; the first of each is a label for `-label`; with `!`, more items are not looked into |
 //! | `conditions` | is a list of `metav1.Condition`s |
 //! | `quantity`, `quantity-positive`, `quantity-forbidden`, `storagecapacity`, `mindomains`, `scaletozero`, `percent`, `percent100` | is such an amount |
 //! | `labels`, `annotations`, `selector` | is made of labels |
@@ -42,6 +42,7 @@ use crate::paths::FieldPath;
 use crate::warnings::{self, Warnings};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
 pub(crate) use field::RuleRow;
 use field::{CheckFn, Each, RuledField};
 use std::collections::HashSet;
@@ -267,7 +268,7 @@ fn compared(word: &str) -> Option<CheckFn> {
                 errors.push(|| FieldError::too_many(it.path, items, most));
             }
         },
-        "unique" | "unique-portname" | "unique-item" | "unique-all" => unique,
+        "unique" | "unique-portname" | "unique-item" | "unique-all" | "unique-label" => unique,
         "atmostitems" => |it, errors| {
             if it.items().len() > usize::try_from(it.bound()).unwrap_or_default() {
                 errors.invalid(it.path, it.value, it.detail(""));
@@ -402,14 +403,23 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
             return;
         }
         let counts = match it.rule.word {
-            "unique" => !text.is_empty(),
+            "unique" | "unique-label" => !text.is_empty(),
             // A name that is none is not compared.
             "unique-portname" => checks::port_name(&text).is_empty(),
             _ => true,
         };
-        if counts && !seen.insert(text) {
-            let shown = if it.rule.names_key { key } else { "" };
-            errors.duplicate(it.path.index(at).field(shown), value);
+        if !counts {
+            continue;
         }
+        let list_item = it.path.index(at);
+        let place = list_item.field(if it.rule.names_key { key } else { "" });
+        if seen.contains(&text) {
+            errors.duplicate(place, value);
+            continue;
+        }
+        if it.rule.word == "unique-label" {
+            errors.all_invalid(place, &text, name::dns1123_label(&text));
+        }
+        seen.insert(text);
     }
 }

@@ -335,3 +335,22 @@ fn an_empty_class_of_a_service_is_one() {
     let found = create("services", object("Service", json!({ "spec": spec }))).1;
     assert_eq!(found, ["Forbidden spec.loadBalancerClass"]);
 }
+
+#[test]
+fn a_claims_name_is_judged_where_it_is_first() {
+    let claim = |name: &str| json!({"name": name, "resourceClaimName": "r"});
+    let names = ["A_b", "A_b", "", "c", "c", ""];
+    let found = create("pods", pod(json!({"resourceClaims": names.map(claim)}))).1;
+    let at = |reason: &str, index: usize| format!("{reason} spec.resourceClaims[{index}].name");
+    let mut wanted = [
+        at("Invalid", 0),
+        at("Duplicate", 1),
+        at("Required", 2),
+        at("Duplicate", 4),
+        at("Required", 5),
+    ];
+    let mut found = found;
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+}
