@@ -7,6 +7,7 @@ use crate::health::Health;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{Local, Registry};
+use futures::future::try_join_all;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -97,23 +98,25 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 /// The registry's failure.
 pub(crate) async fn namespaces(registry: &Registry) -> Result<(), StepError> {
     let Some(client) = Local::new(registry, "", "v1", "namespaces") else { return Ok(()) };
-    for name in NAMESPACES {
-        let found = client.get("", name).await.map_err(|failure| {
-            StepError::new(format!("cannot read namespace {name}: {failure}"), &failure)
-        })?;
-        if found.is_some() {
-            continue;
-        }
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let namespace = Document::from_value(namespace).expect("an object literal");
-        match client.create("", namespace).await {
-            Ok(_) => tracing::info!(k8s.namespace = name, "created namespace"),
-            Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
-            Err(failure) => {
-                let message = format!("cannot make namespace {name}: {failure}");
-                return Err(StepError::new(message, &failure));
-            }
+    // Together, so that they share syncs.
+    try_join_all(NAMESPACES.map(|name| ensure_namespace(&client, name))).await.map(drop)
+}
+
+async fn ensure_namespace(client: &Local, name: &str) -> Result<(), StepError> {
+    let found = client.get("", name).await.map_err(|failure| {
+        StepError::new(format!("cannot read namespace {name}: {failure}"), &failure)
+    })?;
+    if found.is_some() {
+        return Ok(());
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let namespace = Document::from_value(namespace).expect("an object literal");
+    match client.create("", namespace).await {
+        Ok(_) => tracing::info!(k8s.namespace = name, "created namespace"),
+        Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
+        Err(failure) => {
+            let message = format!("cannot make namespace {name}: {failure}");
+            return Err(StepError::new(message, &failure));
         }
     }
     Ok(())

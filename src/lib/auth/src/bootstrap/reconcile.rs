@@ -7,11 +7,19 @@ use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use tokio::task::JoinSet;
 
 /// Objects with this annotation set to `false` are skipped.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Max attempts of a write that conflicts with others.
 const ATTEMPTS: usize = 5;
+/// Tasks that share the objects: preparing their writes is most of the CPU time of a first start.
+const TASKS: usize = 4;
+
+/// Clients by plural name.
+type Clients = HashMap<&'static str, Local>;
 
 /// Writing an object of the policy failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +49,8 @@ enum Ensured {
 }
 
 /// Brings the stored RBAC objects up to the policy. Idempotent, and safe to run in several servers
-/// at once. All writes are submitted together, so that the store commits them in one batch; nothing
-/// is written if nothing is missing. The namespaces `kube-system` and `kube-public` must exist.
+/// at once. All writes are submitted together, so that the store commits them in a few batches;
+/// nothing is written if nothing is missing. The namespaces `kube-system` and `kube-public` must exist.
 ///
 /// # Errors
 /// [`BootstrapError`] for the first object that cannot be written; others may have been written.
@@ -50,7 +58,7 @@ pub async fn reconcile(
     registry: &Registry,
     policy: Vec<PolicyObject>,
 ) -> Result<Summary, BootstrapError> {
-    let clients: HashMap<&str, Local> = RbacKind::ALL
+    let clients: Clients = RbacKind::ALL
         .into_iter()
         .filter_map(|kind| {
             Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural())
@@ -64,9 +72,34 @@ pub async fn reconcile(
     if Local::new(registry, "features.k8s.io", "v1alpha1", "features").is_some() {
         more.extend(expected_for_features());
     }
-    let mut work: FuturesUnordered<_> = policy
+    let clients = Arc::new(clients);
+    let share = (policy.len() + more.len()).div_ceil(TASKS);
+    let mut objects = policy.into_iter().chain(more);
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let some = objects.by_ref().take(share).collect();
+        tasks.spawn(ensure_all(Arc::clone(&clients), some));
+    }
+    let mut summary = Summary::default();
+    while let Some(ended) = tasks.join_next().await {
+        let done = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
+        summary.created += done.created;
+        summary.updated += done.updated;
+    }
+    tracing::debug!(
+        created = summary.created,
+        updated = summary.updated,
+        "the RBAC policy is in place"
+    );
+    Ok(summary)
+}
+
+async fn ensure_all(
+    clients: Arc<Clients>,
+    objects: Vec<PolicyObject>,
+) -> Result<Summary, BootstrapError> {
+    let mut work: FuturesUnordered<_> = objects
         .into_iter()
-        .chain(more)
         .filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object)))
         .collect();
     let mut summary = Summary::default();
@@ -77,11 +110,6 @@ pub async fn reconcile(
             Ensured::Updated => summary.updated += 1,
         }
     }
-    tracing::debug!(
-        created = summary.created,
-        updated = summary.updated,
-        "the RBAC policy is in place"
-    );
     Ok(summary)
 }
 
