@@ -350,6 +350,14 @@ impl TypeRules {
                         }
                     }
                 }
+                (Contents::Map, Value::Object(map)) => {
+                    for (key, value) in map.iter_mut() {
+                        let before = before.and_then(|before| before.get(key.as_str()));
+                        if let Some(map) = value.as_object_mut() {
+                            child.plan.drop_off(map, before.and_then(Value::as_object));
+                        }
+                    }
+                }
                 _ => {}
             }
         }

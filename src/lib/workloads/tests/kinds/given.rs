@@ -358,3 +358,34 @@ fn a_field_of_a_feature_that_is_off_is_dropped() {
     assert_eq!(stored["spec"].get("preventPodSchedulingIfMissing"), None);
     assert_eq!(stored["spec"]["requiresRepublish"], true);
 }
+
+#[test]
+fn fields_of_features_that_are_off_are_dropped_from_lists_maps_and_the_status() {
+    let attributes = json!({"a": {"int": 1, "ints": [1]}, "b": {"versions": ["1.0.0"]}});
+    let mappings = json!({"cpu": {"allocationMultiplier": "1"}});
+    let device = json!({"name": "d", "attributes": attributes, "nodeAllocatableResourceMappings": mappings});
+    let pool = json!({"name": "p", "resourceSliceCount": 1});
+    let spec = json!({"driver": "d.example.com", "pool": pool, "allNodes": true, "devices": [device]});
+    let (stored, found) =
+        create("resourceslices.resource.k8s.io", object("ResourceSlice", json!({ "spec": spec })));
+    assert_eq!(found, ["Invalid spec.devices[0].attributes[b]"]);
+    let device = &stored["spec"]["devices"][0];
+    assert_eq!(device["attributes"]["a"], json!({"int": 1}));
+    assert_eq!(device.get("nodeAllocatableResourceMappings"), None);
+
+    let pod = object("Pod", json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    let (mut written, _) = create("pods", pod);
+    let before = Document::from_value(written.clone()).expect("an object");
+    let mount = json!({"name": "v", "mountPath": "/m", "volumeStatus": {"image": {"imageRef": "i"}}});
+    written["status"]["containerStatuses"] = json!([{"name": "c", "volumeMounts": [mount]}]);
+    written["status"]["nodeAllocatableResourceClaimStatuses"] =
+        json!([{"resourceClaimName": "r", "containers": ["c"]}]);
+    let (stored, found) = write_part("pods", "status", Some(&before), written);
+    assert_eq!(found, [""; 0]);
+    let status = &stored["status"];
+    assert_eq!(status.get("nodeAllocatableResourceClaimStatuses"), None);
+    assert_eq!(
+        status["containerStatuses"][0]["volumeMounts"][0],
+        json!({"name": "v", "mountPath": "/m"})
+    );
+}
