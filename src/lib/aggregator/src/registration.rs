@@ -218,7 +218,7 @@ impl Registration {
     /// Conflicts are no errors: the change that caused them comes back as a notice.
     async fn write(&self, name: &str, repair: &Repair, known: &Known) -> Result<(), Failure> {
         let done = match repair {
-            Repair::Create(wanted) => self.client.create("", wanted.document(name)).await.map(drop),
+            Repair::Create(wanted) => self.client.add("", wanted.document(name)).await,
             Repair::Update(wanted) => match self.client.get("", name).await? {
                 Some(mut object) => {
                     wanted.put(&mut object);

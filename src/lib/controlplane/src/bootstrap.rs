@@ -111,8 +111,8 @@ async fn ensure_namespace(client: &Local, name: &str) -> Result<(), StepError> {
     }
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let namespace = Document::from_value(namespace).expect("an object literal");
-    match client.create("", namespace).await {
-        Ok(_) => tracing::info!(k8s.namespace = name, "created namespace"),
+    match client.add("", namespace).await {
+        Ok(()) => tracing::info!(k8s.namespace = name, "created namespace"),
         Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
         Err(failure) => {
             let message = format!("cannot make namespace {name}: {failure}");

@@ -47,15 +47,15 @@ async fn ensure(client: &Local, wanted: &MaintainedObject) -> Result<(), Failure
         None => {
             let mut object = wanted.object.clone();
             object.set(&["metadata", "annotations", AUTO_UPDATE], "true");
-            client.create("", object).await
+            client.add("", object).await
         }
         Some(current) => match revised(wanted, current) {
             None => return Ok(()),
-            Some(object) => client.update(object, "").await,
+            Some(object) => client.update(object, "").await.map(drop),
         },
     };
     match written {
-        Ok(_) => {
+        Ok(()) => {
             tracing::info!(
                 k8s.name = name,
                 kind = wanted.object.kind(),

@@ -5,7 +5,7 @@ use crate::catalog::Served;
 use crate::context::{RequestContext, Target};
 use crate::offload::{is_costly, leave_worker, pause};
 use crate::options::{DeleteOptions, WriteOptions};
-use crate::pipeline::{Patch, Registry, view};
+use crate::pipeline::{Patch, Registry, Written, view};
 use crate::read::ListOptions;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -123,12 +123,22 @@ impl Local {
 
     /// POST.
     pub async fn create(&self, namespace: &str, object: Document) -> Result<Document, Failure> {
-        let target = self.target(namespace, "", "");
-        let written = self
-            .registry
-            .create(&Self::context(), &target, object.into(), &WriteOptions::default())
-            .await?;
+        let written = self.created(namespace, object).await?;
         Ok(written.object.into_document(&self.served))
+    }
+
+    /// [`Self::create`] for callers that need not know what was stored: it is not read.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`].
+    pub async fn add(&self, namespace: &str, object: Document) -> Result<(), Failure> {
+        self.created(namespace, object).await.map(drop)
+    }
+
+    async fn created(&self, namespace: &str, object: Document) -> Result<Written, Failure> {
+        let target = self.target(namespace, "", "");
+        let options = WriteOptions::default();
+        self.registry.create(&Self::context(), &target, object.into(), &options).await
     }
 
     /// PUT of the object or, if not empty, `subresource`. A resourceVersion is a precondition.

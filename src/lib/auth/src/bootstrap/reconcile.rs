@@ -136,7 +136,7 @@ fn is_race(failure: &Failure) -> bool {
 async fn ensure_once(local: &Local, expected: &Document) -> Result<Ensured, Failure> {
     let (namespace, name) = (expected.namespace(), expected.name());
     let Some(stored) = local.get(namespace, name).await? else {
-        local.create(namespace, expected.clone()).await?;
+        local.add(namespace, expected.clone()).await?;
         return Ok(Ensured::Created);
     };
     if stored.annotation(AUTOUPDATE) != Some("false")
@@ -146,7 +146,7 @@ async fn ensure_once(local: &Local, expected: &Document) -> Result<Ensured, Fail
         let options =
             DeleteOptions { uid: Some(stored.uid().to_owned()), ..DeleteOptions::default() };
         local.delete(namespace, name, &options).await?;
-        local.create(namespace, expected.clone()).await?;
+        local.add(namespace, expected.clone()).await?;
         return Ok(Ensured::Updated);
     }
     let Some(changed) = reconciled(&stored, expected) else {
