@@ -7,10 +7,12 @@
 
 use crate::schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};
 use ferrokube_apimachinery::document::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 const COLUMNS: usize = 12;
+/// Column of a field's type.
+const KIND: usize = 2;
 
 /// Definitions by name, each built once, on first use. Lives as long as the process: built nodes
 /// refer back to it.
@@ -105,11 +107,17 @@ impl Tables {
     /// The first name that a definition refers to and that neither the table nor its base has.
     pub fn dangling(&self) -> Option<&'static str> {
         let of_line = |line: &'static str| {
-            let (_, inner) = FieldRow::of(line).kind().split_once("ref:")?;
+            let (_, inner) = line.split('\t').nth(KIND)?.split_once("ref:")?;
             Some(inner.trim_end_matches('>'))
         };
+        let mut known: HashSet<&str> = HashSet::new();
+        let mut index = Some(&self.index);
+        while let Some(own) = index {
+            known.extend(own.definitions.iter().map(|definition| definition.name));
+            index = own.base.as_ref();
+        }
         let rows = self.index.definitions.iter().flat_map(|definition| definition.rows.lines());
-        rows.filter_map(of_line).find(|name| TableIndex::find(&self.index, name).is_none())
+        rows.filter_map(of_line).find(|name| !known.contains(name))
     }
 
     /// All definition names, sorted; without those of a base.
@@ -202,7 +210,7 @@ impl<'a> FieldRow<'a> {
     }
 
     fn kind(&self) -> &'a str {
-        self.columns[2]
+        self.columns[KIND]
     }
 
     fn required(&self) -> bool {

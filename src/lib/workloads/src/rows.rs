@@ -55,11 +55,6 @@ fn column(row: &[&'static str], at: usize) -> &'static str {
     row.get(at).copied().unwrap_or_default()
 }
 
-/// `pods`, `deployments.apps`: how the other tables name a resource.
-pub(crate) fn resource_name(group: &str, plural: &str) -> String {
-    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
-}
-
 /// Discovery, in order.
 pub(crate) static DISCOVERY: LazyLock<Vec<DiscoveryRow>> = LazyLock::new(|| {
     let row = |row: Vec<&'static str>| DiscoveryRow {
@@ -110,12 +105,12 @@ static COLUMNS: LazyLock<HashMap<&'static str, ColumnRows>> = LazyLock::new(|| {
     kinds
 });
 
-/// Row of a resource, by [`resource_name`].
+/// Row of a resource such as `pods` or `deployments.apps`.
 pub(crate) fn kind(resource: &str) -> KindRow {
     KINDS.get(resource).copied().unwrap_or_default()
 }
 
-/// Columns of a resource, by [`resource_name`].
+/// Columns of a resource, by the same name.
 pub(crate) fn columns(resource: &str) -> Option<&'static ColumnRows> {
     COLUMNS.get(resource)
 }

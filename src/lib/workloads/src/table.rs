@@ -85,9 +85,8 @@ pub(crate) fn native_kinds() -> Vec<NativeKind> {
 
 /// The rows of a resource, one for each version, the oldest first.
 fn discovered(resource: &str) -> impl Iterator<Item = &'static DiscoveryRow> {
-    DISCOVERY.iter().filter(move |row| {
-        !row.resource.contains('/') && rows::resource_name(row.group, row.resource) == resource
-    })
+    let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+    DISCOVERY.iter().filter(move |row| row.resource == plural && row.group == group)
 }
 
 /// The row in the newest version, which is stored.

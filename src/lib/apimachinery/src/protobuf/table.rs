@@ -80,12 +80,19 @@ impl Messages {
     /// # Errors
     /// The first malformed line, with its number.
     pub fn parse(tables: impl Into<Cow<'static, str>>) -> Result<Self, String> {
-        let text = tables.into();
-        let mut entries: Vec<MessageRows> = Vec::new();
+        Self::parse_after(0, Vec::new(), tables.into())
+    }
+
+    /// Parses what follows `start`, where a line begins; `entries` are those before it.
+    fn parse_after(
+        mut start: usize,
+        mut entries: Vec<MessageRows>,
+        text: Cow<'static, str>,
+    ) -> Result<Self, String> {
+        let before = text[..start].matches('\n').count();
         let mut last = None;
-        let mut start = 0;
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            let end = start + line.len();
+        for (index, line) in text[start..].split_inclusive('\n').enumerate() {
+            let (index, end) = (before + index, start + line.len());
             if index > 0 && !line.trim_end().is_empty() {
                 let row = TableLine::parse(line)
                     .ok_or_else(|| format!("line {}: malformed", index + 1))?;
@@ -98,7 +105,7 @@ impl Messages {
             }
             start = end;
         }
-        entries.sort_by(|one, other| name_at(&text, one.start).cmp(&name_at(&text, other.start)));
+        entries.sort_by_cached_key(|entry| name_at(&text, entry.start));
         if let Some(pair) = entries
             .windows(2)
             .find(|pair| name_at(&text, pair[0].start) == name_at(&text, pair[1].start))
@@ -118,6 +125,10 @@ impl Messages {
             return Ok(Arc::clone(self));
         }
         let mut all = String::from(if self.text.is_empty() { HEADING } else { &self.text });
+        if !all.ends_with('\n') {
+            all.push('\n');
+        }
+        let own = all.len();
         for table in tables {
             let heading = table.find('\n').map_or(table.len(), |end| end + 1);
             all.push_str(&table[heading..]);
@@ -125,7 +136,13 @@ impl Messages {
                 all.push('\n');
             }
         }
-        Self::parse(all).map(Arc::new)
+        let copy = |entry: &MessageRows| MessageRows {
+            start: entry.start,
+            end: entry.end,
+            message: OnceLock::new(),
+        };
+        let entries = self.entries.iter().map(copy).collect();
+        Self::parse_after(own, entries, all.into()).map(Arc::new)
     }
 
     /// Whether the tables contain a message (`package.MessageDescriptor`).
