@@ -134,6 +134,8 @@ class Session:
         self.server, self.known = server, {}
         # What the sequence waited for.
         self.settled = []
+        # Whether it did not come into effect in time.
+        self.is_late = False
 
     def fill(self, text):
         return PLACEHOLDER.sub(lambda match: self.known.get((match[1], match[2]), f"no-{match[1]}"), text)
