@@ -363,9 +363,11 @@ fn a_field_of_a_feature_that_is_off_is_dropped() {
 fn fields_of_features_that_are_off_are_dropped_from_lists_maps_and_the_status() {
     let attributes = json!({"a": {"int": 1, "ints": [1]}, "b": {"versions": ["1.0.0"]}});
     let mappings = json!({"cpu": {"allocationMultiplier": "1"}});
-    let device = json!({"name": "d", "attributes": attributes, "nodeAllocatableResourceMappings": mappings});
+    let device =
+        json!({"name": "d", "attributes": attributes, "nodeAllocatableResourceMappings": mappings});
     let pool = json!({"name": "p", "resourceSliceCount": 1});
-    let spec = json!({"driver": "d.example.com", "pool": pool, "allNodes": true, "devices": [device]});
+    let spec =
+        json!({"driver": "d.example.com", "pool": pool, "allNodes": true, "devices": [device]});
     let (stored, found) =
         create("resourceslices.resource.k8s.io", object("ResourceSlice", json!({ "spec": spec })));
     assert_eq!(found, ["Invalid spec.devices[0].attributes[b]"]);
@@ -376,7 +378,8 @@ fn fields_of_features_that_are_off_are_dropped_from_lists_maps_and_the_status() 
     let pod = object("Pod", json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));
     let (mut written, _) = create("pods", pod);
     let before = Document::from_value(written.clone()).expect("an object");
-    let mount = json!({"name": "v", "mountPath": "/m", "volumeStatus": {"image": {"imageRef": "i"}}});
+    let mount =
+        json!({"name": "v", "mountPath": "/m", "volumeStatus": {"image": {"imageRef": "i"}}});
     written["status"]["containerStatuses"] = json!([{"name": "c", "volumeMounts": [mount]}]);
     written["status"]["nodeAllocatableResourceClaimStatuses"] =
         json!([{"resourceClaimName": "r", "containers": ["c"]}]);
