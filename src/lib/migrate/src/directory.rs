@@ -101,7 +101,7 @@ fn make_room(target: &DirectoryTarget) -> Result<bool, MigrateError> {
 }
 
 fn finish(target: &DirectoryTarget) -> Result<(), MigrateError> {
-    let DirectoryTarget { journal, unfinished } = target;
+    let DirectoryTarget { journal, unfinished, .. } = target;
     std::fs::rename(unfinished, journal).map_err(io_error("rename", unfinished))?;
     let folder = journal.parent().unwrap_or(Path::new("."));
     let sync = || std::fs::File::open(folder)?.sync_all();
