@@ -14,8 +14,8 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,10 +168,10 @@ pub(crate) async fn run(
             let next = counting.await;
             let mut known = quotas.known.lock();
             known.took(&key, begun.elapsed());
-            match next? {
-                Next::Done => Ok(Next::Done),
-                Next::After(least) => Ok(Next::After(least.max(known.pause(&key.namespace)))),
-            }
+            next.map(|next| match next {
+                Next::Done => Next::Done,
+                Next::After(least) => Next::After(least.max(known.pause(&key.namespace))),
+            })
         }
     });
     tokio::join!(watch, work);

@@ -348,7 +348,7 @@ mod tests {
         std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
     }
 
-    /// Limits of the pages in which 1,000 objects are read, with labels of a length by their number.
+    /// Limits of the pages in which 1,000 objects are read, with labels of this length by number.
     async fn limits(label_bytes: fn(usize) -> usize) -> Vec<usize> {
         const OBJECTS: usize = 1000;
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
