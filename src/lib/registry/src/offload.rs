@@ -193,8 +193,8 @@ pub async fn leave_worker_for(micros: u64) {
 }
 
 /// Waits on a worker for what callers share, such as a lock, also if the request computes in slots:
-/// handed to one that waits for a slot in its caller's queue, it would be held meanwhile. `wait` must
-/// release it, as the request then continues in a slot if it had one before.
+/// handed to one that waits for a slot in its caller's queue, it would be held meanwhile. `wait`
+/// must release it, as the request then continues in a slot if it had one before.
 pub async fn on_worker<T>(wait: impl Future<Output = T>) -> T {
     let (had_slot, mut wait) = (has_slot(), std::pin::pin!(wait));
     let result = poll_fn(|context| {

@@ -35,8 +35,8 @@ const SHORTER: u64 = 4;
 /// Computations that gave their slot away and have none yet, each with its thread and memory; the
 /// others compute to their end.
 const MAX_AWAY: usize = 2;
-/// With so many of them, the next one gives way only to callers that are known to be short: one of
-/// which nothing is known may turn out to be long, and others must not wait for it.
+/// With this number of them, the next one gives way only to callers that are known to be short: one
+/// of which nothing is known may turn out to be long, and others must not wait for it.
 const MAX_AWAY_FOR_UNKNOWN: usize = 1;
 /// Number of callers from which on idle ones are scanned, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
@@ -54,7 +54,7 @@ enum SlotKind {
 }
 
 struct SlotState {
-    /// Ordinary slots that nobody has.
+    /// Ordinary slots that no computation has.
     free: usize,
     spare: usize,
     /// Microseconds granted to the caller that got the last slot.
@@ -240,7 +240,7 @@ impl SlotState {
         }
     }
 
-    /// Slots of a kind that nobody has.
+    /// Slots of a kind that no computation has.
     fn left(&mut self, kind: SlotKind) -> &mut usize {
         match kind {
             SlotKind::Ordinary => &mut self.free,
@@ -356,7 +356,7 @@ impl SlotState {
         }
         let now = Instant::now();
         let most = micros.max(self.longest(than, now)) / SHORTER;
-        let least = usize::from(self.away >= MAX_AWAY_FOR_UNKNOWN) as u64;
+        let least = u64::from(self.away >= MAX_AWAY_FOR_UNKNOWN);
         let callers = self.queue.iter().map(|(_, _, caller)| *caller);
         callers.take(MAX_LONG).find(|caller| {
             *caller != than
@@ -573,7 +573,11 @@ mod tests {
             let (caller, _) = waiting.remove(at);
             order.push(caller);
             // Computations of caller 1 take ten times as long.
-            slots.release(caller, SlotKind::Ordinary, took(if caller == 1 { 10_000 } else { 1000 }));
+            slots.release(
+                caller,
+                SlotKind::Ordinary,
+                took(if caller == 1 { 10_000 } else { 1000 }),
+            );
         }
         assert_eq!(order, [1, 2, 2, 2, 1, 1]);
         assert!(slots.lock().callers.is_empty(), "nobody is remembered");
@@ -803,7 +807,10 @@ mod tests {
             for (step, pick) in steps {
                 let at = |count: usize| pick % count.max(1);
                 match step {
-                    0 | 1 => waiting.push(slots.wait(pick as u64 % 5, [0, SPARE_MICROS + 1][pick / 48])),
+                    0 | 1 => {
+                        let expected = if pick < 48 { 0 } else { SPARE_MICROS + 1 };
+                        waiting.push(slots.wait(pick as u64 % 5, expected));
+                    }
                     2 => {
                         let at = at(waiting.len());
                         held.extend(waiting.get_mut(at).and_then(take));
