@@ -83,7 +83,7 @@ async fn an_all_in_one_serves_without_controllers() {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "alone"}});
     create(&admin, CONFIGMAPS, &object).await;
     assert_eq!(admin.get(&format!("{CONFIGMAPS}/alone")).await.unwrap().status, 200);
-    // The first sign of controllers in a new cluster; `wait_ready` of others has seen it.
+    // Written by a controller in every namespace.
     let root_ca = admin.get(&format!("{CONFIGMAPS}/kube-root-ca.crt")).await.unwrap();
     assert_eq!(root_ca.status, 404, "{}", root_ca.text);
 }
