@@ -16,9 +16,9 @@ pub(crate) struct FlowFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_requests_inflight: Option<u32>,
     /// Max concurrent requests, together with --max-requests-inflight; without priority levels max
-    /// concurrent writes
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    max_mutating_requests_inflight: u32,
+    /// concurrent writes; by default 15 for each core, at most 200
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_mutating_requests_inflight: Option<u32>,
 }
 
 impl FlowFlags {

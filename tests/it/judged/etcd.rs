@@ -29,8 +29,8 @@ static VALUES: LazyLock<Arc<dyn ValueCodec>> = LazyLock::new(|| {
         .unwrap()
 });
 
-/// Fails the test instead of skipping it where it cannot run, as for a missing etcd.
-const MUST: &str = "FERROKUBE_MUST_ETCD";
+/// Fails the test instead of skipping it where there are no network namespaces.
+const MUST: &str = "FERROKUBE_MUST_NETNS";
 /// Hosts of members are the first, those of API servers follow.
 const MEMBERS: usize = 3;
 const SERVERS: usize = 2;

@@ -8,7 +8,7 @@ use crate::resolve::ListedServices;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
-use ferrokube_registry::offload::{INTERNAL, compute};
+use ferrokube_registry::offload::{caller, compute};
 use ferrokube_registry::{Catalog, Served, view};
 use ferrokube_relay::is_global;
 use ferrokube_storage::{Entry, Prefix, Store};
@@ -211,7 +211,7 @@ impl ServiceResolver for StoredServices {
             }
             let look_up = || self.look_up(namespace, name, port);
             if self.is_long(namespace, name) {
-                return compute(INTERNAL, look_up).await;
+                return compute(caller(), look_up).await;
             }
             look_up()
         })

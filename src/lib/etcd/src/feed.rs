@@ -191,6 +191,7 @@ impl EtcdFeed {
             }
         }
         self.position = Some(revision(at));
+        self.page = PAGE;
         Ok(FeedItem::State { revision: revision(at), values })
     }
 

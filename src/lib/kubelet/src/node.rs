@@ -56,6 +56,9 @@ pub(crate) struct PodNode {
     /// Max number of pods.
     pub(crate) max_pods: usize,
     /// As the runtime allows it, once that is known.
+    /// As this machine enforces it.
+    configured_limit: Mutex<ProcessLimit>,
+    /// As the present runtime enforces it.
     process_limit: Mutex<ProcessLimit>,
     /// Resources under pressure.
     pub(crate) pressure: Mutex<NodePressure>,
@@ -96,6 +99,7 @@ impl PodNode {
             csi,
             volumes: MeasuredVolumes::default(),
             max_pods: usize::MAX,
+            configured_limit: Mutex::default(),
             process_limit: Mutex::default(),
             pressure: Mutex::default(),
             ends: PodEnds::default(),
@@ -127,6 +131,7 @@ impl PodNode {
     }
 
     pub(crate) fn limit_processes(&self, limit: ProcessLimit) {
+        *self.configured_limit.lock() = limit.clone();
         *self.process_limit.lock() = limit;
     }
 
@@ -141,14 +146,14 @@ impl PodNode {
     /// Queries what may have changed while the runtime was down: its version, and whether it bounds
     /// pulls itself.
     pub(crate) async fn relearn(&self) -> Result<(), CriError> {
-        self.images.learn_capabilities().await?;
-        self.read_version().await
+        self.read_version().await?;
+        self.images.learn_capabilities().await
     }
 
     async fn read_version(&self) -> Result<(), CriError> {
         let version = self.runtime.version(VersionRequest::default()).await?;
-        let limit = self.process_limit().on(&self.runtime).await?;
-        self.limit_processes(limit);
+        let configured = self.configured_limit.lock().clone();
+        *self.process_limit.lock() = configured.on(&self.runtime).await?;
         *self.version.lock() = Some((version.runtime_name, version.runtime_version));
         Ok(())
     }

@@ -49,6 +49,8 @@ pub(crate) struct PodLoop {
     /// Whether the runtime was down, and was not asked since what it can: it may be another
     /// release.
     is_runtime_down: bool,
+    /// Asks a runtime that was down; true if it answered. At most one task.
+    questions: JoinSet<bool>,
     /// Last search for volumes of pods that are gone.
     orphans_at: Option<Instant>,
     /// Stops what previous kubelets have left of pods that have finished. At most one task.
@@ -102,6 +104,7 @@ impl PodLoop {
             ending: BTreeMap::new(),
             room: None,
             is_runtime_down: false,
+            questions: JoinSet::new(),
             orphans_at: None,
             stopping: JoinSet::new(),
         }
@@ -157,12 +160,23 @@ impl PodLoop {
         let listed = self.relist().await;
         if listed.is_err() {
             self.is_runtime_down = true;
+            self.questions.abort_all();
         } else if self.is_runtime_down {
-            // Images may have a service of their own, which holds up no pod.
-            let asked = tokio::time::timeout(RELEARN, self.node.relearn()).await;
-            self.is_runtime_down = !matches!(asked, Ok(Ok(())));
+            self.ask_again();
         }
         listed
+    }
+
+    /// Asks the runtime what it can. In the background: images may have a service of their own, which
+    /// holds up no pod.
+    fn ask_again(&mut self) {
+        if let Some(Ok(true)) = self.questions.try_join_next() {
+            self.is_runtime_down = false;
+        } else if self.questions.is_empty() {
+            let node = Arc::clone(&self.node);
+            let asked = async move { tokio::time::timeout(RELEARN, node.relearn()).await };
+            self.questions.spawn(async move { matches!(asked.await, Ok(Ok(()))) });
+        }
     }
 
     fn read(&self) -> Option<Vec<NodePod>> {

@@ -236,6 +236,11 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
         return work();
     }
     let slot = all_slots().wait(caller, 0).await;
+    if has_slot() {
+        // The request got one meanwhile.
+        drop(slot);
+        return work();
+    }
     let result = in_slot(slot, caller, work);
     back_to_worker().await;
     result

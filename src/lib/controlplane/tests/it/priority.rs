@@ -335,7 +335,8 @@ async fn a_watch_holds_a_seat_until_it_begins() {
 #[tokio::test]
 async fn lists_and_initial_states_need_seats_by_the_size_of_their_objects() {
     const SUM: &str = "apiserver_flowcontrol_work_estimated_seats_sum{priority_level=\"global-default\",flow_schema=\"global-default\"} ";
-    let server = TestServer::new().await;
+    let limits = Limits { readonly_inflight: 400, mutating_inflight: 200, ..Limits::default() };
+    let server = TestServer::with(|builder| builder.limits(limits)).await;
     for name in ["a", "b", "c"] {
         let object = json!({"metadata": {"name": name}, "data": {"k": "v".repeat(150_000)}});
         assert_eq!(server.post(CONFIGMAPS, &object).await.code, 201);

@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How long a create waits for its turn on what other creates change: the one that has it may wait
 /// for a slot, in the queue of its caller.
 const MAX_TURN_WAIT: Duration = Duration::from_millis(50);
+/// The same where a turn lasts until its write is committed elsewhere, so that a long line is no
+/// sign of a slow caller, and only one write at a time can succeed.
+const MAX_SHARED_TURN_WAIT: Duration = Duration::from_secs(30);
 
 /// Attempts of a write if another key that it guards (a quota, a namespace) keeps changing.
 pub(super) const ATTEMPTS: usize = 32;
@@ -204,7 +207,11 @@ impl Registry {
         let turn = match effects.writes.first() {
             Some(shared) => {
                 let turn = self.store().turn(shared.key());
-                tokio::time::timeout(MAX_TURN_WAIT, turn).await.ok()
+                let wait = match self.store().is_shared() {
+                    true => MAX_SHARED_TURN_WAIT,
+                    false => MAX_TURN_WAIT,
+                };
+                tokio::time::timeout(wait, turn).await.ok()
             }
             None => None,
         };

@@ -64,13 +64,18 @@ impl JournalDir {
         self.dir.join(name)
     }
 
-    /// Creates the directory, unless a journal must exist, and locks it.
-    pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
-        if self.must_exist
-            && self.io.list(&self.dir).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        {
-            return Err(OpenError::Missing(self.dir.clone()));
+    /// Refuses a missing directory if a journal must exist: `enter` would create it.
+    pub(crate) fn check_exists(&self) -> Result<(), OpenError> {
+        let is_missing =
+            || self.io.list(&self.dir).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        match self.must_exist && is_missing() {
+            true => Err(OpenError::Missing(self.dir.clone())),
+            false => Ok(()),
         }
+    }
+
+    /// Creates the directory and locks it.
+    pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
         self.io
             .lock(&self.dir)

@@ -106,6 +106,7 @@ impl Journal {
             live_bytes,
         } = setup;
         let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
+        journal_dir.check_exists()?;
         let held = journal_dir.enter()?;
         journal_dir.check_reserves()?;
         let names =
