@@ -147,7 +147,7 @@ impl PodNode {
     /// pulls itself.
     pub(crate) async fn relearn(&self) -> Result<(), CriError> {
         self.read_version().await?;
-        self.images.learn_capabilities().await
+        self.images.learn_capabilities().await.map(|_| ())
     }
 
     async fn read_version(&self) -> Result<(), CriError> {

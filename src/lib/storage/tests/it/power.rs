@@ -317,7 +317,7 @@ impl Schedule {
     /// else.
     async fn compare(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let (found, last) = (life.store.revision().0, self.client.last);
-        let is_rotten = !self.rots.is_empty();
+        let is_rotten = !self.rots.is_empty() || self.disk.is_off();
         if found < last {
             return Err(format!("revision {last} was shown, {found} is found"));
         }
@@ -512,7 +512,7 @@ impl Schedule {
     /// Reads new events as the client.
     async fn follow(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let armed = self.disk.disarm();
-        let is_rotten = !self.rots.is_empty();
+        let is_rotten = !self.rots.is_empty() || self.disk.is_off();
         for (resource, name) in RESOURCES.iter().enumerate() {
             let events = drain(&mut life.cursors[resource]).await?;
             for event in &events {

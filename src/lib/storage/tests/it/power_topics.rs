@@ -42,7 +42,8 @@ impl LifeTopics {
     }
 
     /// Compares with the next events of everything. Returns the number of events given. With
-    /// `is_rotten` a file is damaged, which an idle watch may be the first to find.
+    /// `is_rotten` a file is damaged, or the power is off, which an idle watch may be the first to
+    /// find.
     pub(crate) async fn follow(
         &mut self,
         store: &Store,
