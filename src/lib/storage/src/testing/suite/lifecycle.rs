@@ -1,6 +1,6 @@
 //! Expiry, waiting and closing.
 
-use super::CaseContext;
+use super::context::CaseContext;
 use crate::testing::{ManualClock, PATIENCE, commit, create, delete, key, put, write};
 use crate::{Event, Key, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write};
 use std::sync::Arc;

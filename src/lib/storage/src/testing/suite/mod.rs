@@ -1,5 +1,6 @@
 //! Conformance suite for engines. Each case runs on a store of its own.
 
+mod context;
 mod lifecycle;
 mod reads;
 mod topics;
@@ -8,6 +9,7 @@ mod writes;
 
 use super::ManualClock;
 use crate::Store;
+use context::CaseContext;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,12 +23,6 @@ pub struct CaseConfig {
     pub history_bytes: usize,
     /// Clock. Revisions of a local engine must start at 1.
     pub clock: Arc<ManualClock>,
-}
-
-/// A case's store and clock.
-struct CaseContext {
-    store: Store,
-    clock: Arc<ManualClock>,
 }
 
 type CaseFunction = fn(CaseContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;

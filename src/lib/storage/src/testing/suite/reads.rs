@@ -1,6 +1,6 @@
 //! Gets and lists.
 
-use super::CaseContext;
+use super::context::CaseContext;
 use crate::testing::{Dice, Model, check_store, commit, delete, key, put, text, write};
 use crate::{Prefix, Txn, Write};
 use std::collections::BTreeSet;

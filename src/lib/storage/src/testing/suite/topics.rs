@@ -1,6 +1,6 @@
 //! Cursors of topics.
 
-use super::CaseContext;
+use super::context::CaseContext;
 use crate::testing::{CheckedTopic, Dice, PUT_EPOCH, TopicWatches, commit, key, put, write};
 use crate::{Event, Prefix, Store, Topic, Txn, Write};
 

@@ -1,6 +1,6 @@
 //! Cursors.
 
-use super::CaseContext;
+use super::context::CaseContext;
 use crate::testing::{Model, check_store, commit, delete, key, write};
 use crate::{Event, Prefix, Revision, WatchError};
 use std::sync::Arc;

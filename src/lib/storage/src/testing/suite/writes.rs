@@ -1,6 +1,6 @@
 //! Transactions.
 
-use super::CaseContext;
+use super::context::CaseContext;
 use crate::testing::{Model, PATIENCE, check_store, commit, create, delete, key, put, text, write};
 use crate::{CommitError, Guard, Key, Rejected, Revision, Sidecar, Txn, Write};
 use std::sync::Arc;

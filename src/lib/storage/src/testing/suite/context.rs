@@ -1,0 +1,11 @@
+//! What a case gets.
+
+use crate::Store;
+use crate::testing::ManualClock;
+use std::sync::Arc;
+
+/// A case's store and clock.
+pub(super) struct CaseContext {
+    pub(super) store: Store,
+    pub(super) clock: Arc<ManualClock>,
+}
