@@ -20,7 +20,7 @@ pub(crate) fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " ")));
 }
 
-/// What a start is doing, shown by `systemctl status`; its timeout stays.
+/// Shows the step of a start in `systemctl status`; the timeout of the start stays.
 pub(crate) fn status(status: &str) {
     notify(&format!("STATUS={}\n", status.replace('\n', " ")));
 }

@@ -1,5 +1,6 @@
-//! Two API servers on an etcd of three members, each in a network namespace of its own, of which one
-//! fails or is cut off at a time, while the history is compacted up to where this test has read it.
+//! Two API servers on an etcd of three members, each in a network namespace of its own, of which
+//! one fails or is cut off at a time, while the history is compacted up to where this test has read
+//! it.
 
 use super::clients::{JudgedClients, MAPS, OWN, ServerSlot, object_key};
 use super::process_clock::ProcessClock;

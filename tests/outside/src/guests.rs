@@ -1,4 +1,4 @@
-//! Users and rights from elsewhere: a caller with the token `guest-NAME` is a guest, and may look at
+//! Users and rights from elsewhere: a caller with the token `guest-NAME` is a guest, and may read
 //! toys.
 
 use ferrokube_server::apimachinery::user::UserInfo;

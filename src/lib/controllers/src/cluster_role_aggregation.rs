@@ -2,8 +2,8 @@
 //! select.
 //!
 //! A user that may write ClusterRoles makes them as large and as many as it likes: a page of them
-//! is in memory at a time, and what is computed of it is linear, off the workers, which in an all-in-one
-//! are the API server's.
+//! is in memory at a time, and what is computed of it is linear, off the workers, which in an
+//! all-in-one are the API server's.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;

@@ -391,7 +391,7 @@ impl EtcdConnection {
         self.current().0
     }
 
-    /// Status of a member.
+    /// The member's version, id and revision, without a quorum.
     pub(crate) async fn status(&self, member: usize) -> Result<StatusResponse, Status> {
         let path = "/etcdserverpb.Maintenance/Status";
         self.call_at(member, CALL_TIMEOUT, path, StatusRequest {}).await

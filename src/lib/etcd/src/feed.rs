@@ -58,7 +58,7 @@ pub(crate) struct EtcdFeed {
     compacted: u32,
     /// Keys per page of the state.
     page: i64,
-    /// What the member had not reached when it was first asked.
+    /// The revision that the member had not reached when it was first asked.
     behind: Option<LaggingMember>,
 }
 
@@ -438,7 +438,7 @@ mod tests {
         WatchResponse { header, ..Default::default() }
     }
 
-    /// Its reads are refused for as long as it is followed.
+    /// The member's reads are refused for as long as it is followed.
     #[tokio::test(start_paused = true)]
     async fn a_member_that_answers_and_lags_is_left() {
         let mut feed = feed_at(5);

@@ -167,8 +167,8 @@ impl PodLoop {
         listed
     }
 
-    /// Asks the runtime what it can. In the background: images may have a service of their own, which
-    /// holds up no pod.
+    /// Asks the runtime what it can. In the background: images may have a service of their own,
+    /// which holds up no pod.
     fn ask_again(&mut self) {
         if let Some(Ok(true)) = self.questions.try_join_next() {
             self.is_runtime_down = false;

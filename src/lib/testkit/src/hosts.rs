@@ -57,7 +57,7 @@ impl TestHosts {
         Ok(Self { own, hosts, lost: Mutex::default() })
     }
 
-    /// Address of a host.
+    /// The host's only address, on the bridge of all hosts.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         assert!(host < self.hosts.len(), "there is no host {host}");
         address(host)

@@ -59,7 +59,7 @@ struct RingEvent {
 impl RingEvent {
     /// Bytes of the whole line. The message of a request has its verb and user once more.
     fn line_bytes(&self) -> usize {
-        /// Of the other words, and the status code.
+        /// Bytes of the other words, and of the status code.
         const WORDS: usize = 16;
         let made = self.record.request.as_ref();
         self.bytes + made.map_or(0, |request| request.verb.len() + request.user.len() + WORDS)

@@ -50,7 +50,8 @@ enum Ensured {
 
 /// Brings the stored RBAC objects up to the policy. Idempotent, and safe to run in several servers
 /// at once. All writes are submitted together, so that the store commits them in a few batches;
-/// nothing is written if nothing is missing. The namespaces `kube-system` and `kube-public` must exist.
+/// nothing is written if nothing is missing. The namespaces `kube-system` and `kube-public` must
+/// exist.
 ///
 /// # Errors
 /// [`BootstrapError`] for the first object that cannot be written; others may have been written.

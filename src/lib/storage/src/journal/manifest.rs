@@ -96,7 +96,7 @@ pub(crate) struct Manifest {
     number: u64,
     /// There was no space for the next one.
     is_behind: bool,
-    /// A call failed for another reason: nothing is known of the file any more.
+    /// A call failed for another reason: the state of the file is unknown.
     is_broken: bool,
 }
 

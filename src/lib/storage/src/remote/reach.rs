@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Consecutive failed probes that make an outage. A single one may be late on a busy machine.
 const MAX_FAILED: u32 = 2;
-/// How late the feed may be without an outage: later than a busy machine makes it.
+/// Max delay of the feed without an outage: longer than a busy machine causes.
 const MAX_LATE: Duration = Duration::from_secs(10);
 const LATE: &str = "its watch is late";
 
@@ -25,7 +25,7 @@ struct ReachState {
     feed: Option<String>,
     /// Number of probes that failed since the last that did not, and why the last one did.
     failed: (u32, String),
-    /// What the feed has not reached.
+    /// The revision that the feed has not reached.
     awaited: Option<AwaitedRevision>,
     is_late: bool,
 }
@@ -75,7 +75,7 @@ impl Reach {
         });
     }
 
-    /// What a probe found, and what is published.
+    /// Compares the revision that a probe found with the published one.
     pub(super) fn compared(&self, found: Revision, published: Revision) {
         self.change(|outage| match &outage.awaited {
             Some(awaited) if published < awaited.revision => {

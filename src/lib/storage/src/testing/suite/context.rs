@@ -1,4 +1,4 @@
-//! What a case gets.
+//! The store and the clock of a case.
 
 use crate::Store;
 use crate::testing::ManualClock;
