@@ -191,7 +191,7 @@ const FIRST_PAGE: usize = 16;
 const MAX_PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 /// More of a page is not read, unless it has a single object: it is requested again, shorter.
-const MAX_PAGE_BYTES: usize = 4 * PAGE_BYTES;
+const MAX_PAGE_BYTES: usize = 4 << 20;
 /// By how much.
 const SHORTER: usize = 8;
 /// Longer pages are parsed on a thread that may block.
