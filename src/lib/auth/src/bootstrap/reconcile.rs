@@ -9,7 +9,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Objects with this annotation set to `false` are skipped.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -23,12 +23,10 @@ type Clients = HashMap<&'static str, Local>;
 
 /// Writing an object of the policy failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {kind} {name} of the RBAC policy: {failure}")]
+#[error("cannot write {object} of the RBAC policy: {failure}")]
 pub struct BootstrapError {
-    /// Plural resource name.
-    pub kind: &'static str,
-    /// Object name.
-    pub name: String,
+    /// Plural resource name and name of the object, if it is known.
+    pub object: String,
     /// The failure that a client would see.
     pub failure: Failure,
 }
@@ -83,7 +81,7 @@ pub async fn reconcile(
     }
     let mut summary = Summary::default();
     while let Some(ended) = tasks.join_next().await {
-        let done = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
+        let done = ended.unwrap_or_else(|error| Err(not_ended(error)))?;
         summary.created += done.created;
         summary.updated += done.updated;
     }
@@ -93,6 +91,15 @@ pub async fn reconcile(
         "the RBAC policy is in place"
     );
     Ok(summary)
+}
+
+/// Passes a panic on; a task that was cancelled has ended with its runtime.
+fn not_ended(error: JoinError) -> BootstrapError {
+    if let Ok(panic) = error.try_into_panic() {
+        resume_unwind(panic);
+    }
+    let failure = Failure::new(Reason::ServiceUnavailable, "the server is shutting down");
+    BootstrapError { object: "all objects".to_owned(), failure }
 }
 
 async fn ensure_all(
@@ -121,8 +128,7 @@ async fn ensure(local: &Local, object: PolicyObject) -> Result<Ensured, Bootstra
             Err(failure) if attempt < ATTEMPTS && is_race(&failure) => attempt += 1,
             other => {
                 return other.map_err(|failure| BootstrapError {
-                    kind: object.kind.plural(),
-                    name: object.document.name().to_owned(),
+                    object: format!("{} {}", object.kind.plural(), object.document.name()),
                     failure,
                 });
             }
@@ -258,6 +264,17 @@ mod tests {
             .find(|one| one.document.name() == name && one.kind == RbacKind::ClusterRole)
             .expect("in the table")
             .document
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_task_is_an_error_and_no_panic() {
+        let task = tokio::spawn(std::future::pending::<()>());
+        task.abort();
+        let error = not_ended(task.await.expect_err("it was cancelled"));
+        assert_eq!(error.failure.code, 503);
+        let panicked = tokio::spawn(async { panic!("of a test") }).await.expect_err("it panicked");
+        let passed_on = tokio::spawn(async move { not_ended(panicked) }).await;
+        assert!(passed_on.expect_err("it was passed on").is_panic());
     }
 
     #[test]
