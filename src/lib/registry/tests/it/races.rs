@@ -10,7 +10,10 @@ use ferrokube_storage::testing::SimDisk;
 use ferrokube_storage::{
     Config, Environment, Guard, Key, Prefix, Put, Revision, Sidecar, Store, Txn, Write,
 };
+use futures::future::maybe_done;
+use futures::poll;
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -274,9 +277,41 @@ async fn fault_34_a_create_waits_for_its_turn_on_a_quota_for_a_bounded_time() {
     drop(turn);
 }
 
-/// Each waits for the bytes of others, which change the quota meanwhile.
+/// First come, first served: one whose turn it is not submits nothing, even if it could.
 #[tokio::test]
 async fn fault_34_creates_that_one_quota_counts_take_turns() {
+    let (server, admission) = counting_server().await;
+    let store = server.registry.store();
+    let calls = || admission.calls.load(Ordering::SeqCst);
+    let counted = || store.pending(&CountingAdmission::counter()).expect("written before").revision;
+    let turn = store.turn(&CountingAdmission::counter()).await.unwrap();
+    let before = counted();
+    let create = |name| maybe_done(server.post(CONFIGMAPS, configmap(name, "v")));
+    let (mut first, mut second) = (pin!(create("first")), pin!(create("second")));
+    // The runtime does not run in between: no wait for a turn times out.
+    let _ = (poll!(first.as_mut()), poll!(second.as_mut()));
+    assert_eq!((calls(), counted()), (2, before), "they compute, and wait for their turns");
+    let txn = Txn { guards: Vec::new(), writes: vec![CountingAdmission::change()] };
+    let changed = turn.submit(txn).unwrap();
+    let after = counted();
+    assert!(after > before);
+    let _ = poll!(second.as_mut());
+    assert_eq!((calls(), counted()), (2, after), "the turn is the first one's");
+    let _ = poll!(first.as_mut());
+    let of_first = counted();
+    assert!(calls() == 3 && of_first > after, "it computes again, and submits");
+    let _ = poll!(second.as_mut());
+    assert!(calls() == 4 && counted() > of_first);
+    changed.committed().await.unwrap();
+    soon(futures::future::join(first.as_mut(), second.as_mut())).await;
+    let [first, second] = [first.take_output(), second.take_output()]
+        .map(|created| version(&created.expect("it has ended").unwrap()));
+    assert!(first < second && calls() == 4);
+}
+
+/// Each waits for the bytes of others, which change the quota meanwhile.
+#[tokio::test]
+async fn creates_that_one_quota_counts_compute_at_most_twice() {
     const CREATES: usize = 100;
     let (server, admission) = counting_server().await;
     let text = "x".repeat(40_000);
