@@ -1,6 +1,8 @@
 //! Resource quota: recalculates `status.used` after deletions and edits. (Admission counts
 //! creations, without races.)
 
+mod known;
+
 use crate::monitor::{MetadataListener, Monitor, Observed};
 use crate::queue::{Next, WorkQueue};
 use crate::rest::{self, RequestOptions, code};
@@ -9,13 +11,13 @@ use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use ferrokube_trace::TraceContext;
 use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
+use known::KnownQuotas;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use std::collections::btree_map::{BTreeMap, Entry};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,7 @@ const WORKERS: usize = 2;
 /// Deletions come in bursts: minimum interval of recounts per namespace.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// As many times as long as the last recount of a namespace took, the next one waits: each key of
-/// each quota is a list, and a deletion is one request.
+/// each quota is a list, and a deletion is one request. After an edit, it waits once as long.
 const PAUSES: u32 = 10;
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Delay of the recount after a full list, which may be one of many, for deletions that were
@@ -60,65 +62,27 @@ fn namespace_hash(quota: &QuotaKey) -> u32 {
     hasher.finish() as u32
 }
 
-/// Existing quotas by namespace, with how long their last recounts took.
-#[derive(Default)]
-struct KnownQuotas(HashMap<String, BTreeMap<String, Duration>>);
-
-impl KnownQuotas {
-    /// Whether the quota is a new one.
-    fn insert(&mut self, quota: &QuotaKey) -> bool {
-        let quotas = self.0.entry(quota.namespace.clone()).or_default();
-        let entry = quotas.entry(quota.name.clone());
-        let is_new = matches!(entry, Entry::Vacant(_));
-        entry.or_default();
-        is_new
-    }
-
-    fn remove(&mut self, quota: &QuotaKey) {
-        let QuotaKey { namespace, name } = quota;
-        let Some(quotas) = self.0.get_mut(namespace) else { return };
-        quotas.remove(name);
-        if quotas.is_empty() {
-            self.0.remove(namespace);
-        }
-    }
-
-    fn took(&mut self, quota: &QuotaKey, took: Duration) {
-        let QuotaKey { namespace, name } = quota;
-        let last = self.0.get_mut(namespace).and_then(|quotas| quotas.get_mut(name));
-        if let Some(last) = last {
-            *last = took;
-        }
-    }
-
-    fn keys(&self, namespace: &str) -> impl Iterator<Item = QuotaKey> {
-        let names = self.0.get(namespace).into_iter().flat_map(BTreeMap::keys);
-        names.map(move |name| QuotaKey { namespace: namespace.to_owned(), name: name.clone() })
-    }
-
-    /// Until the next recount of a namespace.
-    fn pause(&self, namespace: &str) -> Duration {
-        let all: Duration = self.0.get(namespace).into_iter().flat_map(BTreeMap::values).sum();
-        (all * PAUSES).clamp(DEBOUNCE, MAX_PAUSE)
-    }
-}
-
 impl QuotaTracker {
     /// A quota was created or changed: by its author, by a recount, or by a create that it counts.
     fn changed(&self, quota: QuotaKey, cause: Option<TraceContext>) {
         let mut known = self.known.lock();
-        let pause = match known.insert(&quota) {
-            true => Duration::ZERO,
-            false => known.pause(&quota.namespace),
+        let [pause, rest] = match known.insert(&quota) {
+            true => [Duration::ZERO; 2],
+            false => [known.pause(&quota.namespace), known.rest(&quota.namespace)],
         };
-        self.queue.add_after(quota, cause, pause);
+        known.want(&quota, pause);
+        self.queue.add_after(quota, cause, rest);
     }
 
     /// An object of the namespace was deleted.
     fn recount(&self, namespace: &str, cause: Option<TraceContext>) {
-        let known = self.known.lock();
+        let mut known = self.known.lock();
         let pause = known.pause(namespace);
-        known.keys(namespace).for_each(|key| self.queue.add_after(key, cause, pause));
+        let keys: Vec<QuotaKey> = known.keys(namespace).collect();
+        for key in keys {
+            known.want(&key, pause);
+            self.queue.add_after(key, cause, pause);
+        }
     }
 }
 
@@ -126,10 +90,14 @@ impl MetadataListener for QuotaTracker {
     /// The resource may be newly counted, or its objects deleted while it was not watched.
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
-            let known = self.known.lock();
-            let namespaces = known.0.keys();
-            let keys = namespaces.flat_map(|namespace| known.keys(namespace));
-            keys.for_each(|key| self.queue.add_after(key, None, SETTLE));
+            let mut known = self.known.lock();
+            let namespaces = known.namespaces();
+            let keys: Vec<QuotaKey> =
+                namespaces.flat_map(|namespace| known.keys(namespace)).collect();
+            for key in keys {
+                known.want(&key, SETTLE);
+                self.queue.add_after(key, None, SETTLE);
+            }
         }
     }
 
@@ -162,30 +130,61 @@ pub(crate) async fn run(
         },
     );
     let work = quotas.queue.run("resourcequota", WORKERS, |key, trace| {
-        let (quotas, begun) = (Arc::clone(&quotas), Instant::now());
-        let counting = reconcile(trace.client(&client), monitor.clone(), counted_as, key.clone());
-        async move {
-            let next = counting.await;
-            let mut known = quotas.known.lock();
-            known.took(&key, begun.elapsed());
-            next.map(|next| match next {
-                Next::Done => Next::Done,
-                Next::After(least) => Next::After(least.max(known.pause(&key.namespace))),
-            })
-        }
+        let (client, monitor) = (trace.client(&client), Arc::clone(&monitor));
+        let quotas = Arc::clone(&quotas);
+        async move { reconcile(&client, &monitor, counted_as, &quotas, &key).await }
     });
     tokio::join!(watch, work);
 }
 
+/// Counts a quota, unless it is too early for that.
 async fn reconcile(
-    client: Client,
-    monitor: Arc<Monitor>,
+    client: &Client,
+    monitor: &Monitor,
     counted_as: CountedAs,
-    quota: QuotaKey,
+    quotas: &QuotaTracker,
+    key: &QuotaKey,
 ) -> Result<Next, kube::Error> {
-    let QuotaKey { namespace, name } = quota;
+    let QuotaKey { namespace, name } = key;
+    let Some(quota) = read(client, namespace, name).await? else { return Ok(Next::Done) };
+    let may_begin = quotas.known.lock().begin(key, is_edited(&quota));
+    if let Err(left) = may_begin {
+        return Ok(Next::After(left));
+    }
+    let begun = Instant::now();
+    let counted = recount(client, monitor, counted_as, quota, key).await;
+    let mut known = quotas.known.lock();
+    known.took(key, begun.elapsed());
+    match counted {
+        Ok(Next::Done) => Ok(Next::Done),
+        Ok(Next::After(least)) => {
+            let pause = least.max(known.pause(namespace));
+            known.want(key, pause);
+            Ok(Next::After(known.rest(namespace)))
+        }
+        Err(error) => {
+            // After its back-off.
+            known.want(key, Duration::ZERO);
+            Err(error)
+        }
+    }
+}
+
+/// Whether the limits are other ones than at the last recount, which copies them to the status.
+fn is_edited(quota: &Value) -> bool {
+    let hard = |of: &str| quota[of]["hard"].as_object().filter(|hard| !hard.is_empty());
+    hard("spec") != hard("status")
+}
+
+async fn recount(
+    client: &Client,
+    monitor: &Monitor,
+    counted_as: CountedAs,
+    mut quota: Value,
+    key: &QuotaKey,
+) -> Result<Next, kube::Error> {
+    let QuotaKey { namespace, name } = key;
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
-    let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
     let mut used = Map::new();
     // Scopes select pods only; no other object matches one.
@@ -196,7 +195,7 @@ async fn reconcile(
     let counted = counted(&known, counted_as);
     for resource in hard.keys() {
         if let Some(counted) = counted.get(resource) {
-            let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
+            let counted = if scoped { 0 } else { count(client, namespace, counted).await? };
             used.insert(resource.clone(), json!(counted.to_string()));
         } else if is_measured(resource) {
             used.insert(resource.clone(), json!("0"));
@@ -211,7 +210,7 @@ async fn reconcile(
     }
     quota["status"] = status;
     match rest::send(
-        &client,
+        client,
         Method::PUT,
         &format!("{path}/status"),
         RequestOptions { body: Some(&quota), ..RequestOptions::default() },
@@ -322,29 +321,71 @@ mod tests {
         assert_eq!(quotas.known.lock().keys("n").collect::<Vec<_>>(), [key("n", "b")]);
     }
 
-    /// Admission changes a quota with each create that it counts.
-    #[tokio::test(start_paused = true)]
-    async fn fault_34_creates_bring_no_recount_forward() {
+    /// When a quota is counted in 25 s of ten creates a second, each of which changes it. A recount
+    /// takes a second. `is_edited`: since the last recount, by the time of that and the present.
+    async fn recounts(is_edited: impl Fn(Option<Duration>, Duration) -> bool) -> Vec<Duration> {
         let (quotas, began) = (QuotaTracker::default(), Instant::now());
-        let counted = Arc::new(Mutex::new(Vec::new()));
-        let times = Arc::clone(&counted);
+        let counted = Mutex::new(Vec::new());
         quotas.changed(key("n", "q"), None);
-        let work = quotas.queue.run("test", 1, move |_, _| {
-            times.lock().push(began.elapsed().as_secs());
-            async move { Ok::<_, std::io::Error>(Next::Done) }
+        let work = quotas.queue.run("test", 1, |key, _| {
+            let (mut known, mut counted) = (quotas.known.lock(), counted.lock());
+            let is_edited = is_edited(counted.last().copied(), began.elapsed());
+            let next = match known.begin(&key, is_edited) {
+                Err(left) => Next::After(left),
+                Ok(()) => {
+                    known.took(&key, Duration::from_secs(1));
+                    counted.push(began.elapsed());
+                    Next::Done
+                }
+            };
+            async move { Ok::<_, std::io::Error>(next) }
         });
         let creates = async {
             while counted.lock().is_empty() {
                 tokio::time::sleep(DEBOUNCE).await;
             }
-            quotas.known.lock().took(&key("n", "q"), Duration::from_secs(1));
             for _ in 0..250 {
                 quotas.changed(key("n", "q"), None);
                 tokio::time::sleep(DEBOUNCE).await;
             }
         };
         tokio::select! { () = work => panic!("it runs until dropped"), () = creates => {} }
-        assert_eq!(*counted.lock(), [0, 10, 20], "the first at once");
+        counted.into_inner()
+    }
+
+    /// Admission changes a quota with each create that it counts.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_creates_bring_no_recount_forward() {
+        let counted = recounts(|_, _| false).await;
+        let seconds: Vec<_> = counted.iter().map(Duration::as_secs).collect();
+        assert_eq!(seconds, [0, 10, 20], "the first at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_of_a_quota_ends_the_pause() {
+        const EDIT: Duration = Duration::from_secs(5);
+        let counted =
+            recounts(|last, now| now >= EDIT && last.is_none_or(|last| last < EDIT)).await;
+        let [_, after_edit, next] = counted[..] else { panic!("{counted:?}") };
+        assert!((5..=6).contains(&after_edit.as_secs()), "{counted:?}");
+        assert!(next - after_edit >= Duration::from_secs(10), "{counted:?}");
+        let counted = recounts(|_, _| true).await;
+        assert!(counted.len() > 10, "{counted:?}");
+        assert!(
+            counted.windows(2).all(|two| two[1] - two[0] >= Duration::from_secs(1)),
+            "edits in a row take a part of the time: {counted:?}"
+        );
+    }
+
+    #[test]
+    fn other_limits_than_those_of_the_status_are_an_edit() {
+        let quota = |spec: Value, status: Value| json!({"spec": spec, "status": status});
+        let hard = |limit: &str| json!({"hard": {"count/jobs.batch": limit}});
+        assert!(is_edited(&quota(hard("1"), json!({}))));
+        assert!(is_edited(&quota(hard("2"), hard("1"))));
+        assert!(is_edited(&quota(json!({}), hard("1"))));
+        assert!(!is_edited(&quota(hard("1"), hard("1"))));
+        assert!(!is_edited(&quota(json!({}), json!({"hard": {}}))));
     }
 
     #[test]
