@@ -212,6 +212,21 @@ pub async fn on_worker<T>(wait: impl Future<Output = T>) -> T {
     result
 }
 
+/// Continues on a worker, without waiting. Call it before taking what callers share, such as the
+/// permits of a webhook: until that is returned, nothing may leave the worker, as it would be held
+/// in the queue of one caller. [`compute_shared`] does not.
+pub async fn return_to_worker() {
+    poll_fn(|context| {
+        if !has_slot() {
+            return Poll::Ready(());
+        }
+        RETURNS.set(true);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Slots of the process: one fewer than cores, at least one. More would take the cores from short
 /// requests. Spare slots: as many.
 fn all_slots() -> &'static Arc<Slots> {
@@ -231,17 +246,22 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     if caller != INTERNAL {
         leave_worker().await;
     }
-    if SITE.get() == PollSite::Slot {
-        // The request has a slot.
+    compute_shared(caller, work).await
+}
+
+/// The same in a slot of `queue`, whoever the request's caller is: the number of a webhook, for
+/// whose permits and answers many callers wait.
+pub async fn compute_shared<T>(queue: u64, work: impl FnOnce() -> T) -> T {
+    if has_slot() {
         return work();
     }
-    let slot = all_slots().wait(caller, 0).await;
+    let slot = all_slots().wait(queue, 0).await;
     if has_slot() {
         // The request got one meanwhile.
         drop(slot);
         return work();
     }
-    let result = in_slot(slot, caller, work);
+    let result = in_slot(slot, queue, work);
     back_to_worker().await;
     result
 }
@@ -638,6 +658,40 @@ mod tests {
         assert_eq!(Offload::default().run(1, Box::pin(request)).await, (7, true));
         assert_eq!(slots, [true, false, false]);
         assert_eq!(on_worker(std::future::ready(1)).await, 1);
+    }
+
+    /// As for the permits of a webhook.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_what_callers_share_waits_in_no_callers_queue() {
+        let _alone = SLOT_TESTS.lock().await;
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (begun, mut begins) = tokio::sync::oneshot::channel();
+        let offload = Offload::default();
+        let request = offload.run(
+            u64::MAX,
+            Box::pin(async {
+                leave_worker().await;
+                return_to_worker().await;
+                begun.send(has_slot()).expect("awaited below");
+                // Pending once: it would continue in the queue of its caller.
+                tokio::task::yield_now().await;
+                (compute_shared(7, caller).await, has_slot())
+            }),
+        );
+        let mut request = Box::pin(request);
+        let had_slot = loop {
+            assert!(futures::poll!(request.as_mut()).is_pending());
+            match begins.try_recv() {
+                Ok(had_slot) => break had_slot,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        // Never taken: more than there are slots.
+        let long: Vec<SlotRequest> =
+            (0..2 * cores).map(|_| all_slots().wait(u64::MAX, 0)).collect();
+        let ended = tokio::time::timeout(Duration::from_secs(60), request).await;
+        assert_eq!((had_slot, ended), (false, Ok((7, false))));
+        drop(long);
     }
 
     /// What follows a long computation is short.

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_flow::{Away, AwayError, BudgetGrant, response_part};
 use ferrokube_registry::RequestContext;
-use ferrokube_registry::offload::{is_costly, leave_worker, on_worker};
+use ferrokube_registry::offload::{compute_shared, is_costly, return_to_worker};
 use ferrokube_webhook::{CallError, CallFault, WebhookCall};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -75,7 +75,8 @@ pub(super) const fn review_bytes(length: usize) -> usize {
     CALL_BYTES + 2 * length
 }
 
-/// Sends a review and reads the answer; passes its warnings and audit annotations on.
+/// Sends a review and reads the answer; passes its warnings and audit annotations on. Continues on
+/// a worker, as its permit must not wait in the queue of one caller.
 ///
 /// # Errors
 /// [`ReviewFault`]; also if the webhook denies the write.
@@ -99,6 +100,7 @@ pub(super) async fn attempt(
     let review = PendingReview::new(write, objects, &uid, version);
     let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
+    return_to_worker().await;
     let Some(permit) = hook.webhook.try_admit() else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
@@ -117,8 +119,7 @@ pub(super) async fn attempt(
         // The timeout includes the wait for a free call.
         tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await
     };
-    // Other callers wait for the call to end.
-    let answer = match on_worker(calling).await {
+    let answer = match calling.await {
         Err(_) => Err(CallError::Failed(CallFault::Timeout)),
         Ok(answer) => answer,
     };
@@ -139,10 +140,13 @@ pub(super) async fn attempt(
         found => found.map_err(room),
     };
     let of_answer = tree(away.end(heap::json_bound(&answer)).await)?;
-    if is_costly(&answer) {
-        leave_worker().await;
-    }
-    let mut read = answer::read(&answer, &uid, version, mutates).map_err(ReviewFault::Call)?;
+    let read = || answer::read(&answer, &uid, version, mutates);
+    let read = match is_costly(&answer) {
+        // Other reviews of the request hold their permits meanwhile.
+        true => compute_shared(hook.number, read).await,
+        false => read(),
+    };
+    let mut read = read.map_err(ReviewFault::Call)?;
     read.note(context, &hook.name);
     if !read.allowed {
         return Err(ReviewFault::Denied(read.denial(&hook.name)));

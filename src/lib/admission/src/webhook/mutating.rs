@@ -17,6 +17,7 @@ use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::patch::json_patch;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::offload::{has_slot, is_costly, leave_worker};
 use ferrokube_registry::{Attributes, FieldValidation};
 use ferrokube_webhook::{WebhookAccess, WebhookCredentials};
 use std::sync::Arc;
@@ -90,10 +91,13 @@ impl MutatingWebhooks {
         let attributes = &write.attributes;
         let context = attributes.context;
         let place = format!("round_{}_index_{index}", u8::from(mutation.is_second));
-        let began = Instant::now();
-        let patched = attempt(hook, write, &objects, true)
-            .await
-            .and_then(|review| patched(hook, &write.write, &objects, &review.answer));
+        let (began, had_slot) = (Instant::now(), has_slot());
+        let review = attempt(hook, write, &objects, true).await;
+        if had_slot || review.as_ref().is_ok_and(|review| is_costly(&review.answer.patch)) {
+            leave_worker().await;
+        }
+        let patched =
+            review.and_then(|review| patched(hook, &write.write, &objects, &review.answer));
         let stats = &self.environment.stats;
         stats.observe(WebhookKind::Admit, hook, attributes.operation, began, &patched);
         let changed = matches!(&patched, Ok(Some(patched)) if patched.changed);

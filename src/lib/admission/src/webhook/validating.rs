@@ -12,6 +12,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::Attributes;
 use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::offload::{has_slot, leave_worker};
 use ferrokube_webhook::{WebhookAccess, WebhookCredentials};
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
@@ -64,8 +65,13 @@ impl ValidatingWebhooks {
         let reviews: Vec<_> = reviews.collect();
         let bytes = due.iter().map(|(.., objects)| objects.json().len()).max().unwrap_or(0);
         let at_once = reviews_at_once(ferrokube_flow::carried_bytes(), bytes);
+        let had_slot = has_slot();
         let results: Vec<Result<(), Failure>> =
             stream::iter(reviews).buffered(at_once).collect().await;
+        if had_slot {
+            // Only now: a permit of one would wait for the slot of another.
+            leave_worker().await;
+        }
         results.into_iter().collect()
     }
 
