@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_flow::{Away, AwayError};
-use ferrokube_registry::offload::{INLINE_BYTES, leave_worker, on_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, compute_shared, return_to_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_webhook::{
     CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_revoked,
@@ -69,6 +69,7 @@ impl ConversionWebhook {
         api_version: &str,
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
+        return_to_worker().await;
         let Some(permit) = self.webhook.try_admit() else {
             return Err(self.too_many(api_version));
         };
@@ -100,8 +101,7 @@ impl ConversionWebhook {
             let _permit = permit;
             self.webhook.call(call, &mut away).await
         };
-        // Other callers wait for the call to end.
-        let answer = on_worker(calling).await.map_err(|why| match why {
+        let answer = calling.await.map_err(|why| match why {
             CallError::Failed(why) => failed(why.to_string()),
             CallError::NoRoom => self.too_many(api_version),
         })?;
@@ -111,15 +111,17 @@ impl ConversionWebhook {
             }
             room => room.map_err(|why| self.no_room(api_version, why))?,
         };
-        if answer.len() > INLINE_BYTES {
-            // For the rest of the request: the converted objects are about as long as the response.
-            leave_worker().await;
-        }
-        let read = json::read(&answer)
-            .map(|decoded| decoded.document)
-            .map_err(|_| "its answer is no JSON object".to_owned());
-        drop(answer);
-        let objects = read.and_then(|answer| review::read(&request, answer)).map_err(failed)?;
+        let is_long = answer.len() > INLINE_BYTES;
+        let read = || {
+            let read = json::read(&answer)
+                .map(|decoded| decoded.document)
+                .map_err(|_| "its answer is no JSON object".to_owned());
+            drop(answer);
+            read.and_then(|answer| review::read(&request, answer))
+        };
+        // Other callers wait for the result, and its room is the webhook's.
+        let read = if is_long { compute_shared(self.number, read).await } else { read() };
+        let objects = read.map_err(failed)?;
         Ok(Conversion {
             objects,
             room: room.map(|room| Box::new(room) as Box<dyn Any + Send + Sync>),

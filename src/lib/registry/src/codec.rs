@@ -2,7 +2,9 @@
 //! sidecar.
 
 use crate::catalog::{Catalog, Served};
+use crate::conversion::is_long;
 use crate::failure;
+use crate::offload::{has_slot, leave_worker};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::json::{self, Layout};
@@ -114,9 +116,13 @@ pub async fn convert(
     }
     if let Some(converter) = from.converter() {
         let bytes = json::to_vec(&object.clone().into_value()).into();
+        let had_slot = has_slot();
         let mut converted = converter.convert(wanted.api_version(), vec![bytes]).await?;
         let missing = || Failure::internal("a conversion gave no object");
         let object = converted.objects.pop().ok_or_else(missing)?;
+        if had_slot || is_long(&object) {
+            leave_worker().await;
+        }
         return Ok(ConvertedObject { object, room: converted.room });
     }
     let mut object = to_stored(from, object).into_owned();

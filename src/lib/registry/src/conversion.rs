@@ -5,14 +5,14 @@ mod cache;
 
 use crate::catalog::Served;
 use crate::context::Target;
-use crate::offload::{INLINE_BYTES, leave_worker};
+use crate::offload::{INLINE_BYTES, INTERNAL, compute, has_slot, leave_worker, return_to_worker};
 use crate::pipeline::{Deleted, Object, Registry, Written};
 use bytes::Bytes;
 pub(crate) use cache::ConvertedEntries;
 use cache::{CacheKey, CacheLookup, ConversionClaims};
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::{heap, json};
 use ferrokube_resource::conversion::{Conversion, Converter};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Sidecar};
@@ -52,6 +52,7 @@ impl Registry {
         mut entries: Vec<Arc<Entry>>,
     ) -> Result<Vec<Arc<Entry>>, Failure> {
         let Some(converter) = served.converter() else { return Ok(entries) };
+        let mut leaves = has_slot();
         loop {
             let mut claims = ConversionClaims::new(&self.state.converted);
             let (mut mine, mut pending) = (Vec::new(), Vec::new());
@@ -68,36 +69,50 @@ impl Registry {
                     }
                 }
             }
-            if !mine.is_empty() {
-                if mine.iter().map(|index| entries[*index].bytes.len()).sum::<usize>()
-                    > INLINE_BYTES
-                {
-                    leave_worker().await;
+            if mine.is_empty() && pending.is_empty() {
+                return Ok(entries);
+            }
+            // Other callers wait for the claimed ones: they must not wait in the queue of this one.
+            return_to_worker().await;
+            let mut done = 0;
+            while done < mine.len() {
+                let batch = &mine[done..done + batch_len(&entries, &mine[done..])];
+                let converted = self
+                    .convert(served, converter, &entries, batch)
+                    .await
+                    .inspect_err(|failure| {
+                        // The error may concern any object of the batch: requests that wait for
+                        // one of them retry.
+                        if claims.names.len() == 1 {
+                            claims.fail(failure);
+                        }
+                    })?;
+                let bytes: usize = batch.iter().map(|index| entries[*index].bytes.len()).sum();
+                let objects = converted.objects;
+                let is_long = bytes > INLINE_BYTES || objects.iter().any(is_long);
+                let encode = || {
+                    let pairs = batch.iter().zip(objects);
+                    let encoded = pairs
+                        .map(|(index, object)| entry_of(served, &entries[*index], object))
+                        .map(Arc::new);
+                    encoded.collect::<Vec<_>>()
+                };
+                let encoded = match is_long {
+                    true => compute(INTERNAL, encode).await,
+                    false => encode(),
+                };
+                leaves |= is_long;
+                for ((index, entry), name) in batch.iter().zip(encoded).zip(&claims.names[done..]) {
+                    self.state.converted.put(name.clone(), &entry);
+                    entries[*index] = entry;
                 }
-                let mut done = 0;
-                while done < mine.len() {
-                    let batch = &mine[done..done + batch_len(&entries, &mine[done..])];
-                    let converted = self
-                        .convert(served, converter, &entries, batch)
-                        .await
-                        .inspect_err(|failure| {
-                            // The error may concern any object of the batch: requests that wait for
-                            // one of them retry.
-                            if claims.names.len() == 1 {
-                                claims.fail(failure);
-                            }
-                        })?;
-                    for ((index, object), name) in
-                        batch.iter().zip(converted.objects).zip(&claims.names[done..])
-                    {
-                        entries[*index] = Arc::new(entry_of(served, &entries[*index], object));
-                        self.state.converted.put(name.clone(), &entries[*index]);
-                    }
-                    done += batch.len();
-                }
+                done += batch.len();
             }
             drop(claims);
             if pending.is_empty() {
+                if leaves {
+                    leave_worker().await;
+                }
                 return Ok(entries);
             }
             // Own conversions end before waiting for others, so that requests never wait in a
@@ -108,6 +123,9 @@ impl Registry {
                 if let Some(failure) = conversion.borrow().clone() {
                     return Err(failure);
                 }
+            }
+            if leaves {
+                leave_worker().await;
             }
         }
     }
@@ -194,6 +212,7 @@ impl Registry {
         object: Bytes,
     ) -> Result<StoredForm, Failure> {
         let stored = served.stored();
+        let had_slot = has_slot();
         let mut converted = converter
             .convert(stored.definition.gvk(stored.version).api_version(), vec![object])
             .await?;
@@ -201,6 +220,9 @@ impl Registry {
             .objects
             .pop()
             .ok_or_else(|| Failure::internal("a conversion gave no object"))?;
+        if had_slot || is_long(&object) {
+            leave_worker().await;
+        }
         normalize(&stored, &mut object);
         validate::default(&stored.version().schema, &mut object);
         Ok(StoredForm { object, _memory: converted.room })
@@ -216,6 +238,14 @@ impl Registry {
 pub(crate) struct StoredForm {
     pub(crate) object: Document,
     _memory: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// Whether the rest of a request computes for long on a converted object, which may be longer than
+/// the one that was sent.
+pub(crate) fn is_long(object: &Document) -> bool {
+    /// Memory of a byte of JSON.
+    const MEMORY: usize = 8;
+    heap::fields(object.fields()) > MEMORY * INLINE_BYTES
 }
 
 /// Number of leading entries to convert in one request: all results are in memory at once.

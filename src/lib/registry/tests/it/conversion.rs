@@ -5,6 +5,7 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::offload::{INTERNAL, caller, compute, has_slot, leave_worker};
 use ferrokube_registry::{
     Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions,
     WriteOptions,
@@ -95,7 +96,7 @@ impl Converter for Converting {
             self.0.calls.lock().unwrap().push(objects.len());
             let during = self.0.during.lock().unwrap().take();
             if let Some(during) = during {
-                during();
+                compute(INTERNAL, during).await;
             }
             if self.0.fails.load(Ordering::SeqCst) {
                 return Err(Failure::internal("the converter is broken"));
@@ -527,6 +528,26 @@ async fn fault_34_a_large_object_is_converted_off_the_workers() {
         .expect("the only worker is free");
     finish.send(()).unwrap();
     assert_eq!(soon(long).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(1)));
+}
+
+/// Other callers may wait for the conversion: it computes in no slot of the one that began it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_conversion_for_all_waits_in_no_callers_queue() {
+    let (things, scales) = start();
+    things.create("v1", "large", json!({"size": 1, "text": "x".repeat(100_000)})).await.unwrap();
+    let (sender, computed) = std::sync::mpsc::channel();
+    *scales.during.lock().unwrap() = Some(Box::new(move || sender.send(caller()).unwrap()));
+    let (read, goes_on) = (things.clone(), AtomicBool::new(false));
+    let request = async {
+        leave_worker().await;
+        let object = read.get("v2", "large").await.unwrap();
+        goes_on.store(has_slot(), Ordering::SeqCst);
+        object
+    };
+    let object = soon(things.server.registry.offload().run(77, Box::pin(request))).await;
+    assert_eq!(object.get(&["spec", "amount"]), Some(&json!(1)));
+    assert_eq!(computed.recv().unwrap(), INTERNAL);
+    assert!(goes_on.into_inner(), "in a slot of its own");
 }
 
 /// A failed conversion loses nothing, changes nothing and fails no other request.
