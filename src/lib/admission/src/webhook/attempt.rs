@@ -200,8 +200,77 @@ fn worded(hook: &Hook, fault: &CallFault) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WebhookEnvironment;
+    use super::super::hook::LIMITS;
+    use super::super::stats::WebhookKind;
     use super::*;
-    use ferrokube_registry::Local;
+    use crate::objects::ObjectVersions;
+    use crate::step::{PermitQuery, Permits};
+    use ferrokube_apimachinery::document::{Document, json};
+    use ferrokube_apimachinery::user::UserInfo;
+    use ferrokube_cel::{CheckDecision, Right};
+    use ferrokube_registry::offload::{Offload, has_slot, leave_worker};
+    use ferrokube_registry::{AdmissionOptions, Attributes, Catalog, Local, Operation, Target};
+    use ferrokube_storage::{Config, Store};
+    use ferrokube_webhook::{CertificateFaults, NoServices, WebhookAccess};
+    use std::sync::Arc;
+
+    struct NoPermits;
+
+    impl Permits for NoPermits {
+        fn decide(&self, _user: &UserInfo, _right: &Right) -> CheckDecision {
+            CheckDecision::default()
+        }
+
+        fn permits(&self, _user: &UserInfo, _question: &PermitQuery<'_>) -> bool {
+            false
+        }
+    }
+
+    /// Other reviews of the request hold their permits when it continues.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_a_review_ends_on_a_worker() {
+        let catalog = Arc::new(Catalog::default());
+        let tables = ferrokube_resources::tables();
+        ferrokube_resources::definitions(tables).into_iter().for_each(|one| catalog.put(one));
+        let served = catalog.find("", "v1", "configmaps").expect("it is bundled");
+        let environment = WebhookEnvironment {
+            store: Store::open(Config::memory()).expect("it is in memory"),
+            catalog,
+            permits: Arc::new(NoPermits),
+            services: Arc::new(NoServices),
+            stats: Arc::default(),
+            certificates: CertificateFaults::default(),
+        };
+        let context = Local::context();
+        let (namespace, name) = (Some("n".to_owned()), Some("a".to_owned()));
+        let target = Target { served: served.clone(), namespace, name, subresource: String::new() };
+        let attributes = Attributes {
+            context: &context,
+            target: &target,
+            operation: Operation::Create,
+            old: None,
+            options: AdmissionOptions::Connect,
+            dry_run: false,
+        };
+        let write = ReviewedWrite::new(&environment, WebhookKind::Validating, attributes);
+        let mut versions = ObjectVersions::default();
+        let objects = versions.get(&write.write, served, [None, None]).await.expect("none");
+        let webhooks = json!([{"name": "a.example.com", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://localhost:1/"}}]);
+        let configuration = json!({"metadata": {"name": "c"}, "webhooks": webhooks});
+        let configuration = Document::from_value(configuration).expect("an object");
+        let access = WebhookAccess::anonymous(Arc::new(NoServices));
+        let hook = Hook::all(&configuration, &access).swap_remove(0);
+        // Its call waits until the time is over.
+        hook.webhook.occupy(LIMITS.calls);
+        let review = async {
+            leave_worker().await;
+            let found = attempt(&hook, &write, &objects, false).await;
+            (matches!(found, Err(ReviewFault::Call(_))), has_slot())
+        };
+        assert_eq!(Offload::default().run(1, Box::pin(review)).await, (true, false));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn all_reviews_of_a_request_share_one_budget() {

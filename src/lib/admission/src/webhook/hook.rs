@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Concurrent calls of one webhook, and requests that wait for those.
-const LIMITS: CallLimits = CallLimits { calls: 64, waiting: 512 };
+pub(super) const LIMITS: CallLimits = CallLimits { calls: 64, waiting: 512 };
 /// Versions of AdmissionReview that the server knows.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
