@@ -8,12 +8,13 @@ use crate::resolve::ListedServices;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
-use ferrokube_registry::offload::{caller, compute};
+use ferrokube_registry::offload::compute_shared;
 use ferrokube_registry::{Catalog, Served, view};
 use ferrokube_relay::is_global;
 use ferrokube_storage::{Entry, Prefix, Store};
 use ferrokube_webhook::{Resolution, ServiceError, ServiceResolver};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -211,7 +212,11 @@ impl ServiceResolver for StoredServices {
             }
             let look_up = || self.look_up(namespace, name, port);
             if self.is_long(namespace, name) {
-                return compute(caller(), look_up).await;
+                // All callers share the connection, and the permits of a webhook: it must not wait
+                // in the queue of one of them.
+                let mut hasher = DefaultHasher::new();
+                (namespace, name).hash(&mut hasher);
+                return compute_shared(hasher.finish(), look_up).await;
             }
             look_up()
         })

@@ -9,6 +9,7 @@ use ferrokube_registry::admission::AllowAll;
 use ferrokube_registry::offload::{Offload, has_slot};
 use ferrokube_registry::{Catalog, Local, Registry};
 use ferrokube_storage::{Config, Store};
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -136,17 +137,23 @@ async fn a_lookup_among_many_slices_leaves_the_worker() {
     let endpoints = || json!([{"addresses": ["10.0.0.1"]}]);
     objects.slice("s-1", "s", ports(), endpoints()).await;
     let services = objects.services(ServiceRouting::Endpoints);
-    let leaves_the_worker = async || {
+    let waits_for_a_slot = async || {
         let offload = Offload::default();
         let looked_up = async {
-            assert_eq!(services.resolve("ns", "s", 443).await, addresses(["10.0.0.1:8443"]));
-            has_slot()
+            let (mut found, mut polls) = (services.resolve("ns", "s", 443), 0);
+            let found = poll_fn(|context| {
+                polls += 1;
+                found.as_mut().poll(context)
+            });
+            assert_eq!(found.await, addresses(["10.0.0.1:8443"]));
+            assert!(!has_slot(), "not in the queue of its caller");
+            polls > 1
         };
         offload.run(7, Box::pin(looked_up)).await
     };
-    assert!(!leaves_the_worker().await);
+    assert!(!waits_for_a_slot().await);
     for number in 0..64 {
         objects.slice(&format!("o-{number}"), "other", ports(), endpoints()).await;
     }
-    assert!(leaves_the_worker().await);
+    assert!(waits_for_a_slot().await);
 }
