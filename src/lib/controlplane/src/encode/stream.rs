@@ -16,6 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 /// Number of items that are prefetched together.
 pub(crate) const PREFETCHED_ITEMS: usize = 16;
@@ -137,6 +139,18 @@ async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<NextFra
     made.await.ok()
 }
 
+/// The same in a task of its own: nothing polls a body whose client has closed its window, and a
+/// slot that it is granted then would be held until the client is cut.
+fn away_from_client<F: Fill>(
+    caller: u64,
+    streamed: Streamed<F>,
+) -> Pin<Box<dyn Future<Output = Option<NextFrame<F>>> + Send>> {
+    let Ok(runtime) = Handle::try_current() else { return Box::pin(away(caller, streamed)) };
+    let mut task = JoinSet::new();
+    task.spawn_on(away(caller, streamed), &runtime);
+    Box::pin(async move { task.join_next().await?.ok().flatten() })
+}
+
 impl<F: Fill> http_body::Body for OffloadedBody<F> {
     type Data = Chunk;
     type Error = io::Error;
@@ -151,7 +165,7 @@ impl<F: Fill> http_body::Body for OffloadedBody<F> {
                 return Pin::new(streamed).poll_frame(context);
             }
             if let OffloadState::Here(streamed) = std::mem::replace(state, OffloadState::Over) {
-                *state = OffloadState::Away(Box::pin(away(*caller, streamed)));
+                *state = OffloadState::Away(away_from_client(*caller, streamed));
             }
         }
         let OffloadState::Away(away) = state else { return Poll::Ready(None) };
@@ -337,6 +351,7 @@ pub(crate) fn prefetch<'a>(parts: impl Iterator<Item = &'a [u8]>) {
 mod tests {
     use super::*;
     use crate::encode::slices::tests::entry;
+    use bytes::Bytes;
     use ferrokube_serve::WRITE_BYTES;
     use ferrokube_storage::Entry;
     use std::sync::Arc;
@@ -363,6 +378,40 @@ mod tests {
     ) -> SlicedItems<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
         let bytes = items.iter().map(|entry| cut(entry).len()).sum();
         SlicedItems::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
+    }
+
+    tokio::task_local! {
+        static CLIENT: ();
+    }
+
+    /// A frame that takes long.
+    struct LongFrame {
+        is_done: bool,
+    }
+
+    impl Fill for LongFrame {
+        fn fill(&mut self) -> Option<Chunk> {
+            if std::mem::replace(&mut self.is_done, true) {
+                return None;
+            }
+            assert!(CLIENT.try_with(|()| ()).is_err(), "it is no part of the client's task");
+            Some(Bytes::from_static(b"x").into())
+        }
+
+        fn is_done(&self) -> bool {
+            self.is_done
+        }
+
+        fn is_cheap(&mut self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_takes_long_is_made_without_its_client() {
+        let body = OffloadedBody::of(1, LongFrame { is_done: false });
+        let sent = CLIENT.scope((), body.collect()).await.expect("it is encoded");
+        assert_eq!(sent.to_bytes(), "x");
     }
 
     #[test]
