@@ -9,6 +9,7 @@ use crate::negotiate::{Form, View, Views, not_streamed};
 use crate::rejection::Rejection;
 use crate::status;
 use bytes::{Bytes, BytesMut};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow::{self as flow, Flow};
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
 use ferrokube_registry::{Object, Registry, Target, Watch, WatchItem};
@@ -19,6 +20,7 @@ use http::header::CONTENT_TYPE;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use tokio::task::JoinSet;
 
 mod cache;
 mod frames;
@@ -149,18 +151,7 @@ impl WatchStream {
             let mut items = self.watch.next().await?;
             if self.frames.needs_webhook() {
                 // Boxed, as few watches need it and the future is large.
-                items = self
-                    .service
-                    .registry
-                    .offload()
-                    .run(
-                        self.caller,
-                        Box::pin(flow::with_budgets(
-                            Arc::clone(&self.service.flow),
-                            self.in_version(items),
-                        )),
-                    )
-                    .await;
+                items = Box::pin(self.in_version(items)).await;
             }
             self.waiting = items.into();
         }
@@ -187,9 +178,24 @@ impl WatchStream {
     }
 
     /// Converts the objects of events. A failure ends the watch: no event may be lost.
+    ///
+    /// In a task of its own: nothing polls a watch whose client has closed its window, and others
+    /// wait for the permits of the webhook, and for what is converted.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
-        match self.service.registry.in_version(&self.frames.served, entries).await {
+        let (registry, budgets) = (self.service.registry.clone(), Arc::clone(&self.service.flow));
+        let (served, caller) = (self.frames.served.clone(), self.caller);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let converted = registry.in_version(&served, entries);
+            let converted = Box::pin(flow::with_budgets(budgets, converted));
+            registry.offload().run(caller, converted).await
+        });
+        let converted = match task.join_next().await {
+            Some(Ok(converted)) => converted,
+            _ => Err(Failure::internal("a conversion ended early")),
+        };
+        match converted {
             Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
                 let old_entries = items.iter_mut().filter_map(entry_of_mut);
