@@ -211,7 +211,7 @@ mod tests {
     use crate::fixture::{self, RecordedEvents};
     use ferrokube_cri::Runtime;
     use ferrokube_cri::testing::FakeRuntime;
-    use ferrokube_testkit::{BOUND, wait_until};
+    use ferrokube_testkit::{BOUND, MountGuard, wait_until};
     use rustix::mount::UnmountFlags;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
@@ -220,6 +220,8 @@ mod tests {
 
     /// A kubelet's directory with a pod, and a directory outside with a file.
     struct RemovedPod {
+        // Dropped before the folder is removed.
+        _mounts: MountGuard,
         folder: TempDir,
         root: PathBuf,
         outside: PathBuf,
@@ -232,7 +234,7 @@ mod tests {
             fs::create_dir(&outside).unwrap();
             fs::write(outside.join("file"), "kept").unwrap();
             make_pod_directory(&root, "u1").unwrap();
-            Self { folder, root, outside }
+            Self { _mounts: MountGuard::new(folder.path()), folder, root, outside }
         }
 
         /// `false`: this process may not mount.

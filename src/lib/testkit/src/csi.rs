@@ -1,6 +1,7 @@
 //! A CSI driver for tests: a gRPC server on unix sockets, with a directory per volume that it
 //! bind-mounts where this process may mount, and a device for block volumes.
 
+use crate::mounts::{is_mount_point, unmount_all};
 use crate::wait::BOUND;
 use bytes::Bytes;
 use ferrokube_csi::{
@@ -17,11 +18,11 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use prost::Message;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,10 +106,12 @@ struct DriverState {
     /// Calls that were cancelled while they hung.
     cancelled: Mutex<Vec<String>>,
     registered: Mutex<Option<RegistrationStatus>>,
+    /// Paths that calls have mounted volumes on; `None` once the driver is gone.
+    targets: Mutex<Option<BTreeSet<PathBuf>>>,
     changed: Notify,
 }
 
-/// A driver, which serves until dropped. What it has mounted stays.
+/// A driver, which serves until dropped, and then unmounts what it has mounted.
 pub struct CsiTestDriver {
     state: Arc<DriverState>,
     registration: PathBuf,
@@ -137,6 +140,7 @@ impl CsiTestDriver {
             hanging: Mutex::default(),
             cancelled: Mutex::default(),
             registered: Mutex::default(),
+            targets: Mutex::new(Some(BTreeSet::new())),
             changed: Notify::new(),
         });
         let mut servers = JoinSet::new();
@@ -211,6 +215,14 @@ impl CsiTestDriver {
         };
         let in_time = tokio::time::timeout(BOUND, holds).await;
         assert!(in_time.is_ok(), "{what}: not within {BOUND:?}: {:?}", self.order());
+    }
+}
+
+impl Drop for CsiTestDriver {
+    fn drop(&mut self) {
+        // A call that is being answered mounts nothing from now on.
+        let targets = self.state.targets.lock().take();
+        targets.iter().flatten().for_each(|target| unmount_all(target));
     }
 }
 
@@ -330,14 +342,18 @@ impl DriverState {
                     return Err((CallCode::InvalidArgument, missing));
                 }
                 if !is_block(request.volume_capability.as_ref()) {
+                    let mut targets = self.targets()?;
+                    targets.insert(target.to_owned());
                     bind(&volume, target, false).map_err(io)?;
                 }
                 Ok(Vec::new())
             }
             path::node_publish_volume => {
                 let request: NodePublishVolumeRequest = decode(request)?;
+                let target = Path::new(&request.target_path);
+                let mut targets = self.targets()?;
+                targets.insert(target.to_owned());
                 if is_block(request.volume_capability.as_ref()) {
-                    let target = Path::new(&request.target_path);
                     bind_device(&self.config.device, target).map_err(io)?;
                     return Ok(Vec::new());
                 }
@@ -345,7 +361,7 @@ impl DriverState {
                     "" => self.volume(&request.volume_id)?,
                     staged => staged.into(),
                 };
-                bind(&source, Path::new(&request.target_path), request.readonly).map_err(io)?;
+                bind(&source, target, request.readonly).map_err(io)?;
                 Ok(Vec::new())
             }
             path::node_unpublish_volume => {
@@ -372,6 +388,12 @@ impl DriverState {
             }
             other => Err((CallCode::Unimplemented, format!("unknown method {other}"))),
         }
+    }
+
+    /// Keeps the driver from going while the caller mounts.
+    fn targets(&self) -> Result<MappedMutexGuard<'_, BTreeSet<PathBuf>>, (CallCode, String)> {
+        let gone = |_| (CallCode::Unavailable, "the driver is gone".to_owned());
+        MutexGuard::try_map(self.targets.lock(), Option::as_mut).map_err(gone)
     }
 
     fn info(&self) -> PluginInfo {
@@ -462,11 +484,4 @@ fn release(target: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Whether something is mounted on a path, which has no spaces.
-pub fn is_mount_point(path: &Path) -> bool {
-    let Ok(path) = path.canonicalize() else { return false };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|own| Path::new(own) == path))
 }

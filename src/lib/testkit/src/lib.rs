@@ -9,14 +9,16 @@ pub mod cluster;
 pub mod csi;
 pub mod hosts;
 pub mod kubectl;
+pub mod mounts;
 pub mod raw;
 pub mod wait;
 
 pub use client::{ApiResponse, Client, WatchLines};
 pub use cluster::{Cluster, Launch};
-pub use csi::{CsiCall, CsiDriverConfig, CsiTestDriver, is_mount_point};
+pub use csi::{CsiCall, CsiDriverConfig, CsiTestDriver};
 pub use hosts::TestHosts;
 pub use kubectl::{Kubectl, KubectlOutput, kubectls, newest_kubectl};
+pub use mounts::{MountGuard, is_mount_point};
 pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};
 

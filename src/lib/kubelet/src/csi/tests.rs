@@ -15,7 +15,9 @@ use ferrokube_csi::{
     NodePublishVolumeRequest, NodeServiceRpcType, NodeStageVolumeRequest,
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeAccess,
 };
-use ferrokube_testkit::{BOUND, CsiDriverConfig, CsiTestDriver, is_mount_point, wait_until};
+use ferrokube_testkit::{
+    BOUND, CsiDriverConfig, CsiTestDriver, MountGuard, is_mount_point, wait_until,
+};
 use ferrokube_trace::TraceContext;
 use k8s_openapi::api::authentication::v1::TokenRequestStatus;
 use k8s_openapi::api::core::v1::{
@@ -110,11 +112,12 @@ impl PodObjects for CsiObjects {
 
 /// A node with a driver, and the objects of a claim.
 struct NodeWithDriver {
+    // Unmounts before the folder is removed.
+    driver: CsiTestDriver,
     folder: TempDir,
     objects: Arc<CsiObjects>,
     events: Arc<RecordedEvents>,
     runtime: Arc<FakeRuntime>,
-    driver: CsiTestDriver,
 }
 
 impl NodeWithDriver {
@@ -665,10 +668,26 @@ async fn drivers_are_registered_while_their_socket_is_there() {
     task.abort();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_driver_of_the_tests_has_mounted_outlives_it() {
+    let test = NodeWithDriver::new();
+    let (node, task) = test.kill_9().await;
+    for uid in ["u1", "u2"] {
+        mount(&test, &node, uid).await.unwrap();
+    }
+    task.abort();
+    let NodeWithDriver { driver, folder, .. } = test;
+    drop(driver);
+    let left = super::mount_table::mounted_below(folder.path()).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(folder.path().join("disks/disk-1").is_dir());
+}
+
 /// Whatever a driver or another process has left: files of a volume are not those of a pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_directory_of_a_pod_is_not_removed_while_something_is_mounted_in_it() {
     let test = NodeWithDriver::new();
+    let _mounts = MountGuard::new(test.folder.path());
     let (node, task) = test.kill_9().await;
     let data = test.folder.path().join("data");
     let left = node.paths.root.join("pods/u1/volumes/other/mount");

@@ -76,6 +76,7 @@ pub(super) fn unmount_all(pod: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_testkit::MountGuard;
     use serde_json::json;
 
     fn pod(limits: &[&str]) -> NodePod {
@@ -109,6 +110,7 @@ mod tests {
     #[test]
     fn a_volume_in_memory_is_bounded_kept_and_unmounted() {
         let folder = tempfile::tempdir().unwrap();
+        let _mounts = MountGuard::new(folder.path());
         let volume = folder.path().join(EMPTY_DIRS).join("fast");
         let plain = folder.path().join(EMPTY_DIRS).join("plain");
         fs::create_dir_all(&volume).unwrap();
