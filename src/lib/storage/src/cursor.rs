@@ -25,6 +25,8 @@ pub struct Cursor {
     resource: Arc<PublishedResource>,
     subscription: Arc<Subscription>,
     position: Revision,
+    /// Events of the revision after the position, to be returned first.
+    again: Vec<Event>,
 }
 
 impl Drop for Cursor {
@@ -41,9 +43,9 @@ impl Cursor {
         after: Revision,
     ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
-        let (is_gone, is_shared) = {
+        let (is_gone, is_shared, again) = {
             let log = &resource.state.read().log;
-            (after < log.watched(), log.at(after).nth(1).is_some())
+            (after < log.watched(), log.at(after).nth(1).is_some(), log.again(after, &topic))
         };
         let in_archive =
             || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
@@ -51,13 +53,14 @@ impl Cursor {
             return Err(WatchError::Compacted(after));
         }
         // A watch may have ended between two events of one revision: give them all again.
-        let position = if is_shared { Revision(after.0 - 1) } else { after };
+        let is_repeated = is_shared || !again.is_empty();
+        let position = if is_repeated { Revision(after.0 - 1) } else { after };
         let subscription = {
             let mut state = resource.state.write();
-            let is_drained = state.log.drained(position);
+            let is_drained = again.is_empty() && state.log.drained(position);
             state.subscriptions.add(topic, is_drained)
         };
-        Ok(Self { published: published.clone(), resource, subscription, position })
+        Ok(Self { published: published.clone(), resource, subscription, position, again })
     }
 
     /// Revision up to which every event of the topic was returned. Behind the published revision
@@ -84,6 +87,10 @@ impl Cursor {
     /// # Errors
     /// See [`Self::next`].
     pub async fn next_within(&mut self, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
+        if let Some(event) = self.again.first() {
+            self.position = event.revision();
+            return Ok(std::mem::take(&mut self.again));
+        }
         loop {
             let closed = self.published.is_closed();
             // Without the lock: otherwise a thousand watchers that wait again after an event would

@@ -1,10 +1,12 @@
 //! In-memory history of one resource, with the snapshots that lists at older revisions start from.
 
+use crate::entry::Entry;
 use crate::key::Revision;
 use crate::map::EntryMap;
 use crate::topic::Topic;
 use crate::txn::Event;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Requested snapshots remembered: that many paginated lists at a time cost one replay each.
 const ASKED: usize = 8;
@@ -17,6 +19,8 @@ pub(crate) struct EventLog {
     floor: Revision,
     /// Whether the floor's revision has several events, of which at least one was evicted.
     is_floor_shared: bool,
+    /// What the floor's revision wrote, if that is several objects of a state that was read.
+    at_floor: Vec<Event>,
     since_kept: usize,
     kept: BTreeMap<Revision, EntryMap>,
     asked: VecDeque<(Revision, EntryMap)>,
@@ -71,10 +75,21 @@ impl EventLog {
             events: VecDeque::new(),
             floor,
             is_floor_shared: false,
+            at_floor: Vec::new(),
             since_kept: 0,
             kept: BTreeMap::new(),
             asked: VecDeque::new(),
         }
+    }
+
+    /// The log after a state that was read at `floor`: the events that led there are unknown. A
+    /// watch from there may have ended between those of its last revision, and gets the objects
+    /// that this one wrote again: refusing it would let those list again, and at the same revision.
+    pub(crate) fn after_state(floor: Revision, entries: &[Arc<Entry>]) -> Self {
+        let written = entries.iter().filter(|entry| entry.revision == floor);
+        let seen: Vec<Event> = written.map(Event::of_state).collect();
+        let at_floor = if seen.len() > 1 { seen } else { Vec::new() };
+        Self { at_floor, ..Self::new(floor) }
     }
 
     /// Events up to this revision were evicted.
@@ -110,6 +125,7 @@ impl EventLog {
             let after = self.events.front().map(Event::revision);
             self.is_floor_shared = [Some(self.floor), before, after].contains(&Some(floor));
             self.floor = floor;
+            self.at_floor = Vec::new();
         }
         let kept = self.kept.split_off(&self.floor);
         self.asked.retain(|(revision, _)| *revision >= self.floor);
@@ -141,6 +157,13 @@ impl EventLog {
         let end = self.index(revision);
         let events = self.events.range(..end).rev();
         events.take_while(move |event| event.revision() == revision)
+    }
+
+    /// Events of a topic for a watch from `revision`, before those that are read after it; see
+    /// [`Self::after_state`].
+    pub(crate) fn again(&self, revision: Revision, topic: &Topic) -> Vec<Event> {
+        let events = self.at_floor.iter().filter(|event| event.revision() == revision);
+        events.filter(|event| topic.concerns(event)).cloned().collect()
     }
 
     /// Recipe for the state at `revision`, which must not be below the floor.
@@ -221,9 +244,8 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{CheckedEpoch, Entry, Sidecar};
+    use crate::entry::{CheckedEpoch, Sidecar};
     use crate::key::Prefix;
-    use std::sync::Arc;
 
     fn entry(revision: u64, name: &str, len: usize) -> Arc<Entry> {
         let revision = Revision(revision);

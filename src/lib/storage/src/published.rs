@@ -339,8 +339,8 @@ impl Published {
         for (resource, state) in &mut states {
             let entries = by_prefix.remove(resource.prefix.as_str()).unwrap_or_default();
             live += entries.iter().map(|entry| entry.bytes.len() as u64).sum::<u64>();
+            state.log = EventLog::after_state(revision, &entries);
             state.map.replace(entries);
-            state.log = EventLog::new(revision);
             resource.latest.store(revision.0, Ordering::Release);
             // Readers of the old history find that it is gone.
             state.subscriptions.mark_all(&mut woken);

@@ -168,6 +168,14 @@ pub struct Event {
 }
 
 impl Event {
+    /// The last event of an object of a state. What an update replaced is unknown: as if it had
+    /// changed nothing.
+    pub(crate) fn of_state(entry: &Arc<Entry>) -> Self {
+        let is_create = entry.create_revision == entry.revision;
+        let previous = (!is_create).then(|| Arc::clone(entry));
+        Self { entry: Arc::clone(entry), previous, deleted: false }
+    }
+
     /// Revision of the event.
     pub fn revision(&self) -> Revision {
         self.entry.revision

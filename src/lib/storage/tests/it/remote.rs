@@ -5,7 +5,8 @@ use ferrokube_storage::testing::{
     remote_suite, text, write,
 };
 use ferrokube_storage::{
-    CommitError, Environment, Guard, Prefix, Rejected, Revision, Store, Txn, WatchError, Write,
+    CommitError, Environment, Event, Guard, Prefix, Rejected, Revision, Store, Topic, Txn,
+    WatchError, Write,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -395,6 +396,44 @@ async fn a_revision_is_given_whole() {
     assert_eq!(watch.next(1).await.unwrap().len(), 3, "not split");
     let mut resumed = other.watch(&prefix, done.revision).unwrap();
     assert_eq!(resumed.next(1).await.unwrap().len(), 3, "the client may have seen only one");
+}
+
+/// A store that begins with a state does not know its events, of which a client may have seen one.
+#[tokio::test]
+async fn objects_of_the_last_revision_of_a_state_are_given_again() {
+    let engine = SharedEngine::default();
+    let one = attach(&engine.client()).await;
+    let prefix = Prefix::new("quotas").unwrap();
+    for name in ["a", "old"] {
+        commit(&one, create(&key("quotas", "ns", name), "1")).await.unwrap();
+    }
+    let writes = ["a", "b", "c"].map(|name| Write::Put(put(&key("quotas", "ns", name), "2")));
+    let txn = Txn { guards: Vec::new(), writes: writes.to_vec() };
+    let shared = commit(&one, txn).await.unwrap().revision;
+
+    let other = attach(&engine.client()).await;
+    assert_eq!(other.revision(), shared, "who lists gets this revision, and may watch from it");
+    let mut resumed = other.watch(&prefix, shared).unwrap();
+    assert!(resumed.is_behind() && resumed.bookmark().is_none());
+    let given = resumed.next(1).await.unwrap();
+    let shown = |event: &Event| (event.entry.key.name().to_owned(), event.previous.is_none());
+    let names = ["a", "b", "c"].map(|name| (name.to_owned(), name != "a"));
+    assert_eq!(given.iter().map(shown).collect::<Vec<_>>(), names, "whether it was a create");
+    assert!(given.iter().all(|event| text(&event.entry) == "2" && !event.deleted));
+    assert_eq!(resumed.bookmark(), Some(shared));
+    let mut narrow = other.watch_topic(&prefix, Topic::name("b"), shared).unwrap();
+    assert_eq!(narrow.next(9).await.unwrap().len(), 1);
+    let outside = other.watch_topic(&prefix, Topic::name("old"), shared).unwrap();
+    assert_eq!(outside.bookmark(), Some(shared));
+    let before = other.watch(&prefix, Revision(shared.0 - 1));
+    assert!(matches!(before, Err(WatchError::Compacted(_))), "deletes are unknown");
+
+    let next = commit(&one, create(&key("quotas", "ns", "d"), "1")).await.unwrap().revision;
+    catch_up(&other).await;
+    assert_eq!(resumed.next(9).await.unwrap()[0].revision(), next);
+    // A revision of one object: who has seen it has seen all.
+    let third = attach(&engine.client()).await;
+    assert_eq!(third.watch(&prefix, next).unwrap().bookmark(), Some(next));
 }
 
 /// A client may have seen some of its events, and can no longer be given the others.
