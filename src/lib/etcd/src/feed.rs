@@ -9,7 +9,7 @@ use crate::proto::{
 use crate::shared::{EtcdShared, revision};
 use crate::version::{OLDEST, has_progress, parse_version};
 use ferrokube_storage::Revision;
-use ferrokube_storage::remote::{BoxFuture, FeedItem, RemoteChange, RemoteFeed};
+use ferrokube_storage::remote::{BoxFuture, FeedItem, LineBudget, RemoteChange, RemoteFeed};
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,8 @@ pub(crate) struct EtcdFeed {
     page: i64,
     /// The revision that the member had not reached when it was first asked.
     behind: Option<LaggingMember>,
+    /// Of lines about keys of others.
+    lines: LineBudget,
 }
 
 /// A member that told less progress than others had already confirmed.
@@ -93,6 +95,7 @@ impl EtcdFeed {
             compacted: 0,
             page: PAGE,
             behind: None,
+            lines: LineBudget::default(),
         }
     }
 
@@ -219,9 +222,11 @@ impl EtcdFeed {
 
     fn change(&self, kv: KeyValue, is_delete: bool) -> Option<RemoteChange> {
         let key = self.shared.store_key(&kv.key);
-        if key.is_none() {
+        if key.is_none()
+            && let Some(left_out) = self.lines.take()
+        {
             let key = String::from_utf8_lossy(&kv.key).into_owned();
-            tracing::error!(key, "a key in etcd is not of this store: it is not served");
+            tracing::error!(key, left_out, "a key in etcd is not of this store: it is not served");
         }
         Some(RemoteChange {
             key: key?,

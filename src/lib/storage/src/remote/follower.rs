@@ -59,8 +59,14 @@ impl Remote {
             return None;
         };
         let key = Key::from_journal(text, prefix.len());
-        if key.is_none() {
-            tracing::error!(key = text, "a key in the storage is malformed: it is not served");
+        if key.is_none()
+            && let Some(left_out) = self.unreadable.take()
+        {
+            tracing::error!(
+                key = text,
+                left_out,
+                "a key in the storage is malformed: it is not served"
+            );
         }
         key
     }
@@ -76,12 +82,14 @@ impl Remote {
             }
             outcome => {
                 let why = outcome.err().unwrap_or_else(|| "the codec is wrong".to_owned());
-                let key = key.as_str();
-                tracing::error!(
-                    key,
-                    why,
-                    "a value in the storage cannot be read: it is not served"
-                );
+                if let Some(left_out) = self.unreadable.take() {
+                    tracing::error!(
+                        key = key.as_str(),
+                        why,
+                        left_out,
+                        "a value in the storage cannot be read: it is not served"
+                    );
+                }
                 None
             }
         }

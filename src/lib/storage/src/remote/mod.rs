@@ -30,7 +30,7 @@
 //! - **A lost history is never papered over.** After a gap the feed gives the whole state; cursors
 //!   from before it get [`WatchError::Compacted`](crate::WatchError::Compacted).
 //!
-//! Values that cannot be read are logged by key, neither served nor deleted; a create under such a
+//! Values that cannot be read are logged by key (at a limited rate), neither served nor deleted; a create under such a
 //! key conflicts. Resources that are not served are logged once each, and left alone. All writes of
 //! a transaction share one revision here, also those of one resource: a read never splits a
 //! revision, and a cursor after such a revision gives it again, or is compacted once a part of it
@@ -46,6 +46,7 @@
 
 mod barrier;
 mod follower;
+mod line_budget;
 mod proposals;
 mod reach;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use crate::key::{Key, Revision};
 use crate::txn::Txn;
 use barrier::Probe;
 use bytes::Bytes;
+pub use line_budget::LineBudget;
 use parking_lot::Mutex;
 use proposals::OwnWrites;
 use reach::Reach;
@@ -197,6 +199,7 @@ pub(crate) struct Remote {
     codec: Arc<dyn ValueCodec>,
     own: Mutex<OwnWrites>,
     unserved: UnservedResources,
+    unreadable: LineBudget,
     permits: Arc<Semaphore>,
     probes: mpsc::Sender<Probe>,
     runtime: Handle,
@@ -231,6 +234,7 @@ impl Remote {
             codec,
             own: Mutex::default(),
             unserved: UnservedResources::default(),
+            unreadable: LineBudget::default(),
             permits: Arc::new(Semaphore::new(MAX_PROPOSALS as usize)),
             probes,
             runtime: Handle::current(),
