@@ -307,8 +307,10 @@ mod tests {
             } else if !left.is_empty() {
                 index.remove(&left.swap_remove(dice.below(left.len())));
             }
-            let [name, field] = [0; 2].map(|_| format!("v{}", dice.below(6)));
-            let (event, mut woken) = (event(revision, &name, &field), Vec::new());
+            let [name, field, left] = [0; 3].map(|_| format!("v{}", dice.below(6)));
+            let previous = Some(event(revision, &name, &left).entry);
+            let event = Event { previous, ..event(revision, &name, &field) };
+            let mut woken = Vec::new();
             index.mark([&event, &event].into_iter(), &mut woken);
             let concerned = left.iter().filter(|one| one.topic.concerns(&event));
             assert_eq!(concerned.clone().count(), woken.len(), "each once");

@@ -26,7 +26,7 @@ pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
 pub(crate) use step_gate::StepGate;
 pub use suite::{CaseConfig, remote_suite, suite};
-pub use topics::{CheckedTopic, TopicWatches};
+pub use topics::{CheckedTopic, TopicWatches, miss};
 
 use crate::{
     CommitError, Committed, FieldValues, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write,

@@ -43,6 +43,16 @@ impl CheckedTopic {
     pub fn concerns(&self, event: &Event) -> bool {
         (self.is_of)(&event.entry) || event.previous.as_deref().is_some_and(&self.is_of)
     }
+
+    /// Whether the object of an event was of the topic before it, and no longer is.
+    pub fn is_left(&self, event: &Event) -> bool {
+        !(self.is_of)(&event.entry) && self.concerns(event)
+    }
+}
+
+/// Seeded bug, which a checker must find: a watch does not learn of its unread events.
+pub fn miss(cursor: &Cursor) {
+    cursor.miss();
 }
 
 /// Watches of several topics, and one of everything.

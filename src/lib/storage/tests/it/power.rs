@@ -338,7 +338,8 @@ impl Schedule {
             self.compare_state(&life.store, resource)?;
             life.cursors.push(cursor);
             let (initial, prefix) = (if *name == "events" { "e" } else { "n" }, prefix(resource));
-            let mut topics = LifeTopics::start(&life.store, prefix, initial, Revision(last))?;
+            let mut topics =
+                LifeTopics::start(&life.store, prefix, initial, Revision(last), self.bug)?;
             self.tally.topics += topics.follow(&life.store, &events, is_rotten).await?;
             life.topics.push(topics);
         }

@@ -1,13 +1,15 @@
 //! Watches of topics in the lives of [`crate::power`]: each gives what a watch of everything gives
 //! of its topic.
 
-use ferrokube_storage::testing::{CheckedTopic, PATIENCE};
+use crate::saboteur::Bug;
+use ferrokube_storage::testing::{CheckedTopic, PATIENCE, miss};
 use ferrokube_storage::{Cursor, Event, Prefix, Revision, Store, Topic, WatchError};
 
 /// One life's watches of topics of a resource.
 pub(crate) struct LifeTopics {
     prefix: Prefix,
     watches: Vec<(CheckedTopic, Cursor)>,
+    bug: Option<Bug>,
 }
 
 fn topics(initial: &str) -> Vec<CheckedTopic> {
@@ -31,6 +33,7 @@ impl LifeTopics {
         prefix: Prefix,
         initial: &str,
         after: Revision,
+        bug: Option<Bug>,
     ) -> Result<Self, String> {
         let watch = |checked: CheckedTopic| {
             let cursor = store.watch_topic(&prefix, checked.topic.clone(), after);
@@ -38,7 +41,7 @@ impl LifeTopics {
             cursor.map(|cursor| (checked, cursor))
         };
         let watches = topics(initial).into_iter().map(watch).collect::<Result<_, _>>()?;
-        Ok(Self { prefix, watches })
+        Ok(Self { prefix, watches, bug })
     }
 
     /// Compares with the next events of everything. Returns the number of events given. With
@@ -54,8 +57,17 @@ impl LifeTopics {
         for (checked, cursor) in &mut self.watches {
             let expected: Vec<&Event> =
                 events.iter().filter(|event| checked.concerns(event)).collect();
+            if self.bug == Some(Bug::MissLeavers)
+                && expected.first().is_some_and(|first| checked.is_left(first))
+            {
+                miss(cursor);
+            }
             let (mut given, mut is_lost) = (Vec::new(), false);
             while given.len() < expected.len() && !is_lost {
+                // It is told of an event before a watch of everything can read that.
+                if !cursor.is_behind() {
+                    return Err(format!("{:?} is not told of an event", checked.topic));
+                }
                 match tokio::time::timeout(PATIENCE, cursor.next(64)).await {
                     Ok(Ok(more)) => given.extend(more),
                     // Its place is where it was last read.

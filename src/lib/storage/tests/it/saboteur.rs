@@ -1,4 +1,4 @@
-//! A disk with one deliberate durability bug, which a checker must find.
+//! A disk with one deliberate bug, which a checker must find.
 
 use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::testing::SimDisk;
@@ -37,9 +37,11 @@ pub(crate) enum Bug {
     SkipParentSync,
     /// Revisions of a refused batch are assigned again. (Done by the driver, not the disk.)
     ReuseRevisions,
+    /// An object that leaves a topic is unnoticed by the topic's watches. (Done by the driver.)
+    MissLeavers,
 }
 
-pub(crate) const BUGS: [Bug; 14] = [
+pub(crate) const BUGS: [Bug; 15] = [
     Bug::SkipSync,
     Bug::PublishBeforeSync,
     Bug::SkipDirSync,
@@ -54,6 +56,7 @@ pub(crate) const BUGS: [Bug; 14] = [
     Bug::StartWithoutDirSync,
     Bug::SkipParentSync,
     Bug::ReuseRevisions,
+    Bug::MissLeavers,
 ];
 
 /// A disk with the bug.
