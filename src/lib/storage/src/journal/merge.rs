@@ -405,10 +405,10 @@ impl Merge {
             .rename(temporary, &segment.path)
             .map_err(|error| later("rename", temporary, &error))?;
         self.step();
-        journal_dir
-            .io
-            .sync_dir(&journal_dir.dir)
-            .map_err(|error| synced("sync", &journal_dir.dir, &error))?;
+        if let Err(error) = journal_dir.io.sync_dir(&journal_dir.dir) {
+            self.step();
+            return Err(self.withdraw(&segment.path, &error));
+        }
         self.step();
         let gone = &old.files[group.clone()];
         let total = layout.with(|files| {
@@ -430,6 +430,16 @@ impl Merge {
             }
         }
         Ok(())
+    }
+
+    /// Removes a base whose name could not be made durable. The journal goes on with the files that
+    /// it was to replace, of which a later merge may take others: a start would find bases that
+    /// overlap. Not retired: the spare file may be cut, and this name may still be the durable one.
+    fn withdraw(&self, base: &Path, unsynced: &std::io::Error) -> MergeError {
+        match self.journal_dir.io.remove(base) {
+            Ok(()) => synced("sync", &self.journal_dir.dir, unsynced),
+            Err(error) => MergeError::Fatal(format!("cannot remove {}: {error}", base.display())),
+        }
     }
 }
 

@@ -1,15 +1,19 @@
 //! Background rewrites, and transformed values.
 
-use crate::load::block_on;
+use crate::load::{block_on, parts};
+use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::journal::transform::{OpenedValue, Transformer};
 use ferrokube_storage::testing::{
-    Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write,
+    Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, settle,
+    text, write,
 };
 use ferrokube_storage::{
     Config, Environment, JournalLimits, Key, OpenError, Prefix, Revision, Rewrites, Store,
     WatchError,
 };
 use std::borrow::Cow;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -204,5 +208,94 @@ fn values_are_sealed_on_disk_and_a_wrong_secret_is_an_error_naming_the_key() {
             ),
             error => panic!("{error}"),
         }
+    });
+}
+
+fn is_base(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(".base")
+}
+
+/// A disk that has no room to make the name of the first base durable.
+struct UnsyncedBase {
+    disk: SimDisk,
+    /// A base was just renamed.
+    is_renamed: AtomicBool,
+    /// Number of bases whose names were to be made durable.
+    named: AtomicUsize,
+    /// The first one was removed before there was another.
+    is_removed: AtomicBool,
+}
+
+impl Io for UnsyncedBase {
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.make_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        self.disk.lock(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.disk.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.disk.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.is_renamed.store(is_base(to), Ordering::Relaxed);
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if is_base(path) && self.named.load(Ordering::Relaxed) == 1 {
+            self.is_removed.store(true, Ordering::Relaxed);
+        }
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.is_renamed.swap(false, Ordering::Relaxed)
+            && self.named.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.disk.sync_dir(dir)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(dir)
+    }
+}
+
+/// The next merge may take other files: bases that overlap would keep the store from starting.
+#[test]
+fn fault_07_a_base_whose_name_is_not_durable_is_removed() {
+    let disk = SimDisk::default();
+    let [is_renamed, is_removed] = [(); 2].map(|()| AtomicBool::new(false));
+    let named = AtomicUsize::new(0);
+    let io = Arc::new(UnsyncedBase { disk: disk.clone(), is_renamed, named, is_removed });
+    let (config, object) = (Config::embedded("/sim/storage"), key("configmaps", "ns", "a"));
+    block_on(async {
+        let environment = Environment { io: io.clone(), ..parts(&disk) };
+        let store = Store::open_with(config.clone(), environment).unwrap();
+        let mut last = 0;
+        // The second base stays.
+        while io.named.load(Ordering::Relaxed) < 2 {
+            last += 1;
+            assert!(last < 1000, "nothing is merged");
+            commit(&store, write(&object, &format!("{last:0300}"))).await.unwrap();
+            settle(&store);
+        }
+        assert!(io.is_removed.load(Ordering::Relaxed));
+        store.close().await;
+        let again = Store::open_with(config, parts(&disk)).unwrap();
+        assert_eq!(text(&again.get(&object).unwrap()), format!("{last:0300}"));
+        again.close().await;
     });
 }
