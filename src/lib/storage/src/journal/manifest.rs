@@ -183,8 +183,17 @@ impl Manifest {
             return;
         }
         let slot = ManifestSlot { number: 0, acknowledged, closed: false };
-        let written = self.file.write_at(MARK * PAGE, &slot.encode());
-        self.is_broken = written.is_err_and(|error| !is_full(&error));
+        match self.file.write_at(MARK * PAGE, &slot.encode()) {
+            Err(error) if !is_full(&error) => {
+                self.is_broken = true;
+                tracing::error!(
+                    %error,
+                    "cannot write the manifest: damage to later writes may be taken for an \
+                     incomplete batch"
+                );
+            }
+            _ => {}
+        }
     }
 }
 
