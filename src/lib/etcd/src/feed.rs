@@ -60,7 +60,7 @@ pub(crate) struct EtcdFeed {
     page: i64,
     /// The revision that the member had not reached when it was first asked.
     behind: Option<LaggingMember>,
-    /// Of lines about keys of others.
+    /// For lines about keys of others.
     lines: LineBudget,
 }
 

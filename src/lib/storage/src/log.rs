@@ -19,7 +19,7 @@ pub(crate) struct EventLog {
     floor: Revision,
     /// Whether the floor's revision has several events, of which at least one was evicted.
     is_floor_shared: bool,
-    /// What the floor's revision wrote, if that is several objects of a state that was read.
+    /// Objects that the floor's revision wrote, if the log follows a state that has several.
     at_floor: Vec<Event>,
     since_kept: usize,
     kept: BTreeMap<Revision, EntryMap>,

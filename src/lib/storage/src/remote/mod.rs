@@ -30,12 +30,12 @@
 //! - **A lost history is never papered over.** After a gap the feed gives the whole state; cursors
 //!   from before it get [`WatchError::Compacted`](crate::WatchError::Compacted).
 //!
-//! Values that cannot be read are logged by key (at a limited rate), neither served nor deleted; a create under such a
-//! key conflicts. Resources that are not served are logged once each, and left alone. All writes of
-//! a transaction share one revision here, also those of one resource: a read never splits a
-//! revision, and a cursor after such a revision gives it again, or is compacted once a part of it
-//! was evicted. Of the revision at which a state was read, it gives the objects that are left; its
-//! deletes are unknown.
+//! Values that cannot be read are logged by key (at a limited rate), neither served nor deleted; a
+//! create under such a key conflicts. Resources that are not served are logged once each, and left
+//! alone. All writes of a transaction share one revision here, also those of one resource: a read
+//! never splits a revision, and a cursor after such a revision gives it again, or is compacted once
+//! a part of it was evicted. Of the revision at which a state was read, it gives the objects that
+//! are left; its deletes are unknown.
 //!
 //! TTLs are the engine's: what expires arrives as a delete.
 //!

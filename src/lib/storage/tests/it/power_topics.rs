@@ -64,7 +64,7 @@ impl LifeTopics {
             }
             let (mut given, mut is_lost) = (Vec::new(), false);
             while given.len() < expected.len() && !is_lost {
-                // It is told of an event before a watch of everything can read that.
+                // The event is marked for it before a watch of everything can read that.
                 if !cursor.is_behind() {
                     return Err(format!("{:?} is not told of an event", checked.topic));
                 }
