@@ -21,6 +21,9 @@ pub(crate) const MASTER_LEASES: &str = "masterleases";
 /// Prefix of Endpoints.
 const ENDPOINTS: &str = "services/endpoints";
 
+/// Start of a value that kube-apiserver encrypted, with any of its providers.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
+
 /// Form in which objects of bundled kinds are stored. Both are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageMediaType {
@@ -57,6 +60,9 @@ impl StoredValues {
 
     /// As written. Errors do not quote the value.
     fn parse(&self, owner: Option<&Definition>, value: &[u8]) -> Result<Document, String> {
+        if value.starts_with(ENCRYPTED) {
+            return Err("it is encrypted; kube-apiserver can write it again unencrypted".into());
+        }
         if !value.starts_with(MAGIC) {
             let decoded = json::read(value).map_err(|_| "it is not a JSON object")?;
             return Ok(decoded.document);

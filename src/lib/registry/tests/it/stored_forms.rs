@@ -290,3 +290,15 @@ fn leases_of_servers_are_endpoints_without_a_name() {
     let other = Prefix::new("services/endpoints").unwrap().key(Some("ns"), "a").unwrap();
     assert!(kubernetes.read(&other, &stored).is_err());
 }
+
+/// Objects are taken over once kube-apiserver has rewritten them, with the provider `identity`.
+#[test]
+fn values_that_kube_apiserver_encrypted_are_named_as_such() {
+    let codec = codec(&served(), StorageMediaType::Protobuf);
+    let key = Prefix::new("secrets").unwrap().key(Some("ns"), "a").unwrap();
+    for value in ["k8s:enc:aescbc:v1:key1:\u{1}", "k8s:enc:secretbox:v1:k:", "k8s:enc:kms:v2:p:"] {
+        let why = codec.read(&key, &Bytes::from_static(value.as_bytes())).unwrap_err();
+        assert!(why.contains("encrypted"), "{value}: {why}");
+        assert!(!why.contains("key1"), "nothing of the value: {why}");
+    }
+}
