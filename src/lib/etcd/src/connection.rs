@@ -511,6 +511,8 @@ fn with_leader<T>(message: T) -> Request<T> {
 fn is_member_at_fault(status: &Status) -> bool {
     use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     matches!(status.code(), Unavailable | DeadlineExceeded | Unknown | Cancelled | Internal)
+        // Its code differs between versions of etcd.
+        || status.message().ends_with("not supported for learner")
 }
 
 /// Whether etcd itself rejected a call. Other statuses come from this client or a proxy when a
@@ -568,6 +570,16 @@ mod tests {
         // The code that gRPC gives to a connection that its peer ends for too many pings.
         assert!(!is_of_etcd(&Status::resource_exhausted("h2 protocol error: http2 error")));
         assert!(!is_of_etcd(&Status::permission_denied("mapped from HTTP status code 403")));
+    }
+
+    /// A learner serves nothing, the other members do.
+    #[test]
+    fn a_learner_is_left() {
+        const REFUSAL: &str = "etcdserver: rpc not supported for learner";
+        assert!(is_member_at_fault(&Status::unavailable(REFUSAL)));
+        assert!(is_member_at_fault(&Status::failed_precondition(REFUSAL)));
+        let refused = Status::failed_precondition("etcdserver: role is not granted to the user");
+        assert!(!is_member_at_fault(&refused));
     }
 
     /// Linux ends an established connection with these, too, after an ICMP message.
