@@ -7,7 +7,7 @@ use crate::proto::{
     WatchRequestUnion, WatchResponse,
 };
 use crate::shared::{EtcdShared, revision};
-use crate::version::{OLDEST, has_progress, parse_version};
+use crate::version::{EtcdVersion, OLDEST, has_fixes, has_progress, parse_version};
 use ferrokube_storage::Revision;
 use ferrokube_storage::remote::{BoxFuture, FeedItem, LineBudget, RemoteChange, RemoteFeed};
 use futures::stream::{self, StreamExt};
@@ -46,6 +46,8 @@ pub(crate) struct EtcdFeed {
     /// The member whose version was checked: its number and its id.
     checked: usize,
     member: u64,
+    /// Version that was warned of, if it needed that.
+    warned: String,
     stream: Option<MemberWatch>,
     /// Whether the next state is the initial one, which may be older. Later ones must not go back.
     may_be_old: bool,
@@ -87,6 +89,7 @@ impl EtcdFeed {
             position: None,
             checked: 0,
             member: 0,
+            warned: String::new(),
             stream: None,
             may_be_old: true,
             is_failing: false,
@@ -126,16 +129,35 @@ impl EtcdFeed {
         }
         let has_progress = has_progress(version);
         self.shared.has_progress.store(has_progress, Ordering::Release);
-        if !has_progress && self.position.is_none() {
-            tracing::warn!(
-                version = status.version,
-                "this etcd has no reliable progress notifications: reads may cost it a write"
-            );
-            // Reserves a key that can be deleted when etcd is full.
-            self.shared.start_mark();
+        if self.position.is_none() {
+            self.warn(&status.version, version);
+            if !has_progress {
+                // Reserves a key that can be deleted when etcd is full.
+                self.shared.start_mark();
+            }
         }
         self.member = status.header.unwrap_or_default().member_id;
         self.shared.probe().await.map_err(|error| self.lost(&error))
+    }
+
+    /// Logs what is wrong with a version, once for all attempts to read the state.
+    fn warn(&mut self, text: &str, version: EtcdVersion) {
+        if self.warned == text {
+            return;
+        }
+        text.clone_into(&mut self.warned);
+        if !has_progress(version) {
+            tracing::warn!(
+                version = text,
+                "this etcd has no reliable progress notifications: reads may cost it a write"
+            );
+        }
+        if !has_fixes(version) {
+            tracing::warn!(
+                version = text,
+                "this etcd may lack security fixes, which 3.5.33, 3.6.14 and 3.7.1 have"
+            );
+        }
     }
 
     /// Reads the whole state: the initial one as far back as the history is wanted and kept.

@@ -27,6 +27,17 @@ pub(crate) fn has_progress(version: EtcdVersion) -> bool {
     }
 }
 
+/// Whether a release has the security fixes of July 2026: of watches that show other keys than
+/// their user may read, and of connections without a handshake. There is none of 3.4.
+pub(crate) fn has_fixes(version: EtcdVersion) -> bool {
+    match version {
+        EtcdVersion { major: 3, minor: 5, patch } => patch >= 33,
+        EtcdVersion { major: 3, minor: 6, patch } => patch >= 14,
+        EtcdVersion { major: 3, minor: 7, patch } => patch >= 1,
+        EtcdVersion { major, minor, .. } => (major, minor) > (3, 7),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +57,23 @@ mod tests {
             let version = parse_version(text);
             assert_eq!(version >= OLDEST, is_new_enough, "{text}");
             assert_eq!(is_new_enough && has_progress(version), progresses, "{text}");
+        }
+    }
+
+    #[test]
+    fn releases_without_security_fixes() {
+        for (text, is_fixed) in [
+            ("3.4.45", false),
+            ("3.5.32", false),
+            ("3.5.33", true),
+            ("3.6.13", false),
+            ("3.6.14", true),
+            ("3.7.0", false),
+            ("3.7.1", true),
+            ("3.8.0-alpha.0", true),
+            ("4.0.0", true),
+        ] {
+            assert_eq!(has_fixes(parse_version(text)), is_fixed, "{text}");
         }
     }
 }
