@@ -147,6 +147,10 @@ impl EtcdShared {
                 ProposalOutcome::Unavailable(why)
             }
             Code::Unavailable if message.contains("no leader") => ProposalOutcome::Unavailable(why),
+            // Its alarm refuses all writes, on every member.
+            Code::DataLoss if message.contains("corrupt cluster") => {
+                ProposalOutcome::Unavailable(why)
+            }
             // With a refused cluster, too: whatever it did is not acknowledged.
             _ => ProposalOutcome::Unknown(why),
         }
@@ -239,5 +243,43 @@ fn outcome(txn: &Txn, response: &TxnResponse) -> ProposalOutcome {
     match guards.find(|(guard, present)| required(guard) != *present) {
         Some((guard, _)) => ProposalOutcome::Conflict(guard.key().clone(), at),
         None => ProposalOutcome::Unavailable("another call of this server was lost".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::EtcdTls;
+
+    /// Otherwise a write is repeated for long, and then said to have happened perhaps.
+    #[tokio::test]
+    async fn what_etcd_refuses_has_not_happened() {
+        let config = EtcdConfig {
+            servers: vec!["http://127.0.0.1:1".to_owned()],
+            prefix: "/registry".to_owned(),
+            renamed: &[],
+            tls: EtcdTls::default(),
+            tls_source: None,
+            compaction_interval: Duration::ZERO,
+            remembered: None,
+        };
+        let shared = EtcdShared::new(&config).expect("a configuration");
+        for refused in [
+            Status::data_loss("etcdserver: corrupt cluster"),
+            Status::unavailable("etcdserver: no leader"),
+            Status::permission_denied("etcdserver: permission denied"),
+            Status::failed_precondition("etcdserver: rpc not supported for learner"),
+        ] {
+            let outcome = shared.failed(&refused);
+            assert!(matches!(outcome, ProposalOutcome::Unavailable(_)), "{refused}: {outcome:?}");
+        }
+        for lost in [
+            Status::unavailable("etcdserver: request timed out"),
+            Status::unavailable("etcdserver: leader changed"),
+            Status::data_loss("revisions went back from 2 to 1"),
+        ] {
+            let outcome = shared.failed(&lost);
+            assert!(matches!(outcome, ProposalOutcome::Unknown(_)), "{lost}: {outcome:?}");
+        }
     }
 }
