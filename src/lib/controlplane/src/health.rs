@@ -145,7 +145,8 @@ impl Health {
     fn check(&self, name: &str) -> Result<(), String> {
         match name {
             // The name that clients know the store by.
-            "etcd" | "etcd-readiness" => self.storage(),
+            "etcd" => self.storage(),
+            "etcd-readiness" => self.storage().and_then(|()| self.takes_writes()),
             "informer-sync" => self.is_done(""),
             "disk-space" if !self.store.has_space() => {
                 Err("the disk is full: what makes the state larger is refused".to_owned())
@@ -181,6 +182,12 @@ impl Health {
             Some(other) if !other.waits.is_empty() => Err(format!("not finished: {}", other.waits)),
             _ => Err("not finished".to_owned()),
         }
+    }
+
+    /// A restart would not change it, so it is no matter of liveness.
+    fn takes_writes(&self) -> Result<(), String> {
+        let refusal = self.store.refusal();
+        refusal.map_or(Ok(()), |why| Err(format!("the storage refuses writes: {why}")))
     }
 
     /// Reads from the store, and checks committer and journal.

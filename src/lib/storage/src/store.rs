@@ -261,6 +261,11 @@ impl Store {
         self.0.remote.as_ref()?.trouble()
     }
 
+    /// Why a remote engine takes no writes, if it answers and takes none. For readiness probes.
+    pub fn refusal(&self) -> Option<String> {
+        self.0.remote.as_ref()?.refusal()
+    }
+
     /// Tests only.
     pub(crate) fn core(&self) -> &StoreCore {
         &self.0.core

@@ -277,6 +277,11 @@ impl Remote {
         self.reach.trouble()
     }
 
+    /// Why the engine takes no writes, if it answers and takes none.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.reach.refusal()
+    }
+
     /// Ends the tasks. Without waiting: proposals in flight complete.
     pub(crate) fn stop(&self) {
         self.tasks.lock().drain(..).for_each(|task| task.abort());

@@ -129,6 +129,8 @@ enum ProposalAttempt {
     Written(Revision),
     /// Why there has to be another one.
     Failed(String),
+    /// The same, if the engine did not take it.
+    Refused(String),
 }
 
 /// Outcome of attempts whose replies were lost, by the history.
@@ -252,15 +254,19 @@ impl Remote {
         let began = Instant::now();
         let (mut pause, mut may_be_applied) = (FIRST_PAUSE, false);
         loop {
-            let why = match self.attempt(proposal, &mut may_be_applied).await? {
+            let (why, is_refused) = match self.attempt(proposal, &mut may_be_applied).await? {
                 ProposalAttempt::Written(revision) => {
                     return self.committed(proposal, revision).await;
                 }
-                ProposalAttempt::Failed(why) => why,
+                ProposalAttempt::Failed(why) => (why, false),
+                ProposalAttempt::Refused(why) => (why, true),
             };
             let limit = if may_be_applied { RESOLVE_FOR } else { PROPOSE_FOR };
             let is_over = self.core.failure().is_some();
             if is_over || began.elapsed() + pause > limit {
+                if is_refused && !is_over {
+                    self.reach.refused(&why);
+                }
                 return Err(match may_be_applied {
                     true => CommitError::Unknown(why),
                     false => CommitError::Unavailable(why),
@@ -308,7 +314,7 @@ impl Remote {
                 let _ = tokio::time::timeout(CONFLICT_TIMEOUT, self.reach(revision)).await;
                 self.renew(proposal, key)?
             }
-            ProposalOutcome::Unavailable(why) => why,
+            ProposalOutcome::Unavailable(why) => return Ok(ProposalAttempt::Refused(why)),
             ProposalOutcome::Unknown(why) => {
                 *may_be_applied = true;
                 why
@@ -426,6 +432,7 @@ impl Remote {
         if needs_space && std::mem::take(&mut self.core.head().full) {
             tracing::info!("the storage has space again");
         }
+        self.reach.wrote();
         self.core.counters.published(1);
         let writes = proposal.txn.writes.iter().zip(&proposal.heads);
         let entries = writes.map(|(write, head)| self.written(write, head.as_ref(), revision));

@@ -2,7 +2,8 @@
 //!
 //! The feed alone does not tell: a watch stays open, and silent, on a member that has lost the
 //! others, or for a user who has lost the rights. Nor do probes: they are answered while the feed
-//! is late, without which no read and no write succeeds.
+//! is late, without which no read and no write succeeds. And an engine that answers both may take
+//! no writes, such as from a user who may only read.
 
 use crate::key::Revision;
 use parking_lot::Mutex;
@@ -14,6 +15,8 @@ const MAX_FAILED: u32 = 2;
 /// Max delay of the feed without an outage: longer than a busy machine causes.
 const MAX_LATE: Duration = Duration::from_secs(10);
 const LATE: &str = "its watch is late";
+/// How long a refused write tells of the next ones. Servers write every few seconds.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Whether the engine responds, and why not.
 #[derive(Default)]
@@ -28,6 +31,14 @@ struct ReachState {
     /// The revision that the feed has not reached.
     awaited: Option<AwaitedRevision>,
     is_late: bool,
+    /// The last write that was refused; `None` once one was taken.
+    refused: Option<RefusedWrite>,
+}
+
+/// A write that an engine refused for as long as it was tried, although it answered.
+struct RefusedWrite {
+    why: String,
+    since: Instant,
 }
 
 /// A revision that a probe found and the feed had not reached.
@@ -42,12 +53,41 @@ impl ReachState {
         let unanswered = || (*failed >= MAX_FAILED).then_some(why.as_str());
         self.feed.as_deref().or_else(unanswered).or(self.is_late.then_some(LATE))
     }
+
+    fn refusal(&self) -> Option<&str> {
+        let lasting = self.refused.as_ref().filter(|it| it.since.elapsed() < REFUSED_FOR);
+        lasting.map(|refused| refused.why.as_str())
+    }
 }
 
 impl Reach {
     /// Why the engine cannot be reached, if it cannot.
     pub(super) fn trouble(&self) -> Option<String> {
         self.0.lock().trouble().map(str::to_owned)
+    }
+
+    /// Why the engine takes no writes, if it answers and takes none.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.0.lock().refusal().map(str::to_owned)
+    }
+
+    /// A write was refused to the end.
+    pub(super) fn refused(&self, why: &str) {
+        let mut state = self.0.lock();
+        if state.trouble().is_some() {
+            return;
+        }
+        if state.refusal().is_none() {
+            tracing::warn!(why, "the storage refuses writes");
+        }
+        state.refused = Some(RefusedWrite { why: why.to_owned(), since: Instant::now() });
+    }
+
+    /// A write was taken.
+    pub(super) fn wrote(&self) {
+        if self.0.lock().refused.take().is_some() {
+            tracing::info!("the storage takes writes again");
+        }
     }
 
     /// Whether the last probe failed.

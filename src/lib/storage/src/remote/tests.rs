@@ -53,6 +53,22 @@ async fn a_late_feed_is_an_outage_until_it_has_caught_up() {
     }
 }
 
+/// Such as for a user who may only read.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_takes_no_writes_is_known_for_it_until_it_takes_one() {
+    let engine = SharedEngine::default();
+    let (store, _client) = attached(&engine).await;
+    let object = key("configmaps", "ns", "a");
+    engine.fail_next(&[SharedFault::Unavailable; 1000]);
+    let refused = commit(&store, create(&object, "1")).await;
+    assert!(matches!(refused, Err(CommitError::Unavailable(_))), "{refused:?}");
+    assert!(store.barrier().expect("a remote engine").await.is_ok(), "reads go on");
+    assert_eq!((store.trouble(), store.refusal().as_deref()), (None, Some("down")));
+    engine.heal();
+    commit(&store, create(&object, "1")).await.expect("writes are taken");
+    assert_eq!(store.refusal(), None);
+}
+
 /// A full etcd takes them, and refuses the next write.
 #[tokio::test(start_paused = true)]
 async fn a_delete_does_not_show_that_there_is_space() {
