@@ -62,7 +62,7 @@ async fn an_engine_that_takes_no_writes_is_known_for_it_until_it_takes_one() {
     engine.fail_next(&[SharedFault::Unavailable; 1000]);
     let refused = commit(&store, create(&object, "1")).await;
     assert!(matches!(refused, Err(CommitError::Unavailable(_))), "{refused:?}");
-    assert!(store.barrier().expect("a remote engine").await.is_ok(), "reads go on");
+    assert!(store.barrier().expect("a remote engine").await.is_ok(), "reads continue");
     assert_eq!((store.trouble(), store.refusal().as_deref()), (None, Some("down")));
     engine.heal();
     commit(&store, create(&object, "1")).await.expect("writes are taken");
