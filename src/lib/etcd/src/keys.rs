@@ -177,7 +177,7 @@ impl EtcdKeys {
         let lease = match ttl {
             Some(ttl) => self
                 .leases
-                .for_ttl(&self.connection, ttl)
+                .for_ttl(&self.connection, rounded(ttl))
                 .await
                 .map_err(|status| self.failed(&status))?,
             None => 0,
@@ -236,5 +236,35 @@ impl EtcdKeys {
     pub async fn delete(&self, key: &str) -> Result<(), String> {
         let delete = RequestUnion::DeleteRange(DeleteRangeRequest { key: self.key(key) });
         self.txn(TxnRequest { success: vec![op(delete)], ..Default::default() }).await.map(drop)
+    }
+}
+
+/// A TTL for one of which a part has passed, rounded up: values from different times then share
+/// leases, of which etcd handles few well.
+fn rounded(left: Duration) -> Duration {
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    let unit = match seconds {
+        0..60 => 1,
+        60..600 => 10,
+        _ => 60,
+    };
+    Duration::from_secs(seconds.checked_next_multiple_of(unit).unwrap_or(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn remaining_times_are_few_and_hardly_longer() {
+        let mut times = BTreeSet::new();
+        for left in (1..3_600_000).step_by(333).map(Duration::from_millis) {
+            let rounded = rounded(left);
+            let most = left / 6 + Duration::from_secs(1);
+            assert!(rounded >= left && rounded - left <= most, "{left:?}: {rounded:?}");
+            times.insert(rounded);
+        }
+        assert!(times.len() < 200, "{}", times.len());
     }
 }

@@ -291,3 +291,25 @@ async fn keys_that_cannot_be_copied_are_named_and_the_target_stays_empty() {
         held.close().await;
     }
 }
+
+/// Each has another remaining time, and etcd handles few leases well.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_expire_share_leases_after_a_migration() {
+    for (etcd, folder) in etcds() {
+        let (journal, target) = (folder.path().join("store"), config(&etcd.url()));
+        keys_of(&target).await;
+        let store = Store::open(Config::embedded(&journal)).unwrap();
+        for number in 0..20 {
+            let ttl = Some(Duration::from_millis(3_600_000 + 7 * number));
+            let brief = Put { ttl, ..put(&key("events", "ns", &format!("n{number}")), "soon") };
+            let txn = Txn { guards: Vec::new(), writes: vec![Write::Put(brief)] };
+            commit(&store, txn).await.unwrap();
+        }
+        store.close().await;
+        drop(store);
+        into_etcd(&journal, &target).await.unwrap();
+        let leases = etcd.post("/v3/lease/leases", "{}");
+        let count = leases.matches("\"ID\"").count();
+        assert!((1..=3).contains(&count), "{leases}");
+    }
+}
