@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::Rbac;
 use ferrokube_controlplane::{ApiServerBuilder, FeatureSettings};
 use ferrokube_registry::{Catalog, StorageMediaType, StoredValues};
-use ferrokube_storage::testing::{SharedClient, SharedEngine};
+use ferrokube_storage::testing::{SharedClient, SharedEngine, SharedFault};
 use ferrokube_storage::{Environment, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,6 +94,23 @@ async fn fault_15_a_start_waits_for_the_storage_at_each_step() {
     assert_eq!(server.get("/readyz").await.text(), "ok");
     let services = "/apis/apiregistration.k8s.io/v1/apiservices/v1.";
     assert_eq!(server.get(services).await.code, 200);
+}
+
+/// Such as by an etcd whose user may only read.
+#[tokio::test]
+async fn a_server_whose_writes_are_refused_is_not_ready() {
+    let engine = SharedEngine::default();
+    let server = server(&engine, "one").await;
+    let (maps, map) = ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}));
+    tokio::time::pause();
+    engine.fail_next(&[SharedFault::Unavailable; 1000]);
+    assert_eq!(server.post(maps, &map).await.code, 503);
+    assert_eq!(server.get("/readyz/etcd-readiness").await.code, 500);
+    assert_eq!(server.get("/readyz").await.code, 500);
+    assert_eq!(server.get("/livez").await.code, 200, "a restart would not help");
+    engine.heal();
+    assert_eq!(server.post(maps, &map).await.code, 201);
+    assert_eq!(server.get("/readyz").await.code, 200);
 }
 
 /// Names of identity Leases, once there are as many.
