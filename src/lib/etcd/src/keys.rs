@@ -90,6 +90,11 @@ impl EtcdKeys {
         self.connection.renew(tls)
     }
 
+    /// Why this etcd is refused for good, if it is.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.connection.refused()
+    }
+
     fn failed(&self, status: &Status) -> String {
         reason(self.connection.url(), status)
     }

@@ -142,6 +142,9 @@ impl RevisionShift {
         let note = match self.keys.migration().await {
             Ok(note) => note,
             Err(why) => {
+                if let Some(why) = self.keys.refused() {
+                    return Err(FeedItem::Failed(why.to_owned()));
+                }
                 self.renew().await;
                 return Err(FeedItem::Lost(why));
             }

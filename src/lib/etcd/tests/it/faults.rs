@@ -3,7 +3,7 @@
 use crate::proxy::Proxy;
 use crate::{attach, attach_with, catch_up, config, etcds, soon, until_written};
 use ferrokube_etcd::testing::EtcdProcess;
-use ferrokube_etcd::{Etcd, EtcdConfig};
+use ferrokube_etcd::{EtcdConfig, MigratedEtcd};
 use ferrokube_storage::testing::{TextValues, commit, create, delete, key, text, write};
 use ferrokube_storage::{CommitError, Environment, Key, OpenError, Prefix, Store, WatchError};
 use std::sync::Arc;
@@ -394,7 +394,8 @@ async fn fault_09_an_etcd_that_is_restored_between_two_starts_is_refused() {
         let path = directory.path().join("etcd-revision");
         let config = EtcdConfig { remembered: Some(path.clone()), ..config(&etcd.url()) };
         let open = async || {
-            let engine = Arc::new(Etcd::new(&config).unwrap());
+            // As a server.
+            let engine = Arc::new(MigratedEtcd::new(&config).unwrap());
             Store::attach(engine, Arc::new(TextValues), 1 << 20, Environment::default()).await
         };
         let store = open().await.unwrap();
@@ -416,7 +417,7 @@ async fn fault_09_an_etcd_that_is_restored_between_two_starts_is_refused() {
         etcd.kill();
         etcd.forget();
         etcd.restart();
-        let refused = open().await.err().map(|error| error.to_string()).unwrap_or_default();
+        let refused = soon(open()).await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             refused.contains("another etcd cluster") || refused.contains("went back"),
             "{refused}"
