@@ -178,7 +178,7 @@ fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     let tls =
         Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    match Server::bind(address, tls, ListenerLimits::default().of_process()) {
+    match Server::bind(address, tls, ListenerLimits::default()) {
         Ok(server) => Ok(server),
         Err(error) => {
             bail!("{error}; choose another port with --secure-port (0 takes any free one)")

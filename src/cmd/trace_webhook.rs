@@ -112,7 +112,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    let server = Server::bind(address, tls.clone(), ListenerLimits::default().of_process())
+    let server = Server::bind(address, tls.clone(), ListenerLimits::default())
         .context("choose another port with --secure-port (0 takes any free one)")?;
     let (trigger, shutdown) = ShutdownTrigger::new();
     let local = server.local_address();

@@ -27,7 +27,8 @@ pub struct ListenerLimits {
     /// clients that read nothing are cut within two seconds, and connections with more than their
     /// share accept no request.
     pub held_bytes: usize,
-    /// Concurrent connections. A source may have as many as are free.
+    /// Concurrent connections; fewer if the process may not have as many descriptors. A source may
+    /// have as many as are free.
     pub connections: usize,
     /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
@@ -62,8 +63,7 @@ impl Default for ListenerLimits {
 impl ListenerLimits {
     /// Leaves descriptors for files and outgoing connections: a quarter of the process's limit, and
     /// at least 256 unless that is more than half.
-    #[must_use]
-    pub fn of_process(self) -> Self {
+    pub(crate) fn of_process(self) -> Self {
         let descriptors = getrlimit(Resource::Nofile)
             .current
             .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));

@@ -60,6 +60,7 @@ impl Server {
         tls: Tls,
         limits: ListenerLimits,
     ) -> Result<Self, ServerError> {
+        let limits = limits.of_process();
         let refused = |source| ServerError::Bind { address, source };
         let listener = listen(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;

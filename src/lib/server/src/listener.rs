@@ -73,7 +73,7 @@ impl Listener {
             }
         };
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
-        let server = Server::bind(address, tls.clone(), limits.of_process())?;
+        let server = Server::bind(address, tls.clone(), limits)?;
         Ok(Self { server, tls, files, loaded, own, names, admin_lifetime, kubeconfigs })
     }
 

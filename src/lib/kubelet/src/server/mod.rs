@@ -113,7 +113,7 @@ impl KubeletServer {
         let tls = Tls::new(&chain, &key)?;
         let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let limits = ListenerLimits { connections: CONNECTIONS, ..ListenerLimits::default() };
-        let listener = Server::bind(config.address, tls.clone(), limits.of_process())?;
+        let listener = Server::bind(config.address, tls.clone(), limits)?;
         let (written, certificates) = (None, None);
         Ok(Self { listener, tls, files, loaded, config, names, metrics, written, certificates })
     }
