@@ -18,6 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let directory = std::env::args().nth(1).context("usage: PROGRAM DIRECTORY")?;
     let mut server = ControlPlane::builder()
         .bundle(ferrokube_resources::bundle())
+        .with_controllers(true)
         .data_dir(directory)
         .listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
         .build()?

@@ -168,6 +168,16 @@ async fn kube_hyper_mini_has_server_storage_and_controllers() {
     mini.kubectl("create configmap page -n shop --from-literal=color=blue");
     mini.kubectl("delete namespace shop --timeout=180s");
     assert!(mini.fails("get namespace shop").contains("NotFound"));
+    // The server's part of the controllers' work.
+    let (created, output) = mini.create(
+        r#"{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "few"}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
+            "validations": [{"expression": "size(object.data) < 10"}]}}"#,
+    );
+    assert!(created, "{output}");
+    let observed =
+        "get validatingadmissionpolicy few -o jsonpath=generation={.status.observedGeneration}";
+    mini.until("the type check", observed, "generation=1").await;
     mini.stop();
 }
 
