@@ -65,6 +65,7 @@ async fn the_page_leads_to_a_control_plane() {
     // As in `tests/outside`, whose dependencies it shares.
     manifest += "\n[profile.dev]\ndebug = \"line-tables-only\"\n";
     fs::write(shop.join("Cargo.toml"), manifest).unwrap();
+    assert!(page.contains("\ncp ../ferrokube/Cargo.lock .\n"), "a reader gets these versions");
     fs::copy(Path::new(ROOT).join("Cargo.lock"), shop.join("Cargo.lock")).unwrap();
     fs::remove_file(shop.join("src/main.rs")).unwrap();
     fs::create_dir(shop.join("src/bin")).unwrap();
