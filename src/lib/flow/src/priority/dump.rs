@@ -1,5 +1,6 @@
 //! The tables under `/debug/api_priority_and_fairness/`: columns separated by a comma and padding.
 
+use super::config::Distinguisher;
 use super::levels::Levels;
 use super::matching::FlowResource;
 use ferrokube_apimachinery::time::rfc3339_micros;
@@ -66,13 +67,18 @@ impl Levels {
         let number = |number: Option<String>| number.unwrap_or_else(|| "-1".to_owned());
         for (name, level, _) in self.entries() {
             for request in level.requests() {
-                let resource = request.action.resource();
+                let resource = request.action.resource().unwrap_or_default();
+                let flow = match request.distinguisher {
+                    Distinguisher::User => request.user.as_str(),
+                    Distinguisher::Namespace => resource.namespace,
+                    Distinguisher::None => "",
+                };
                 let mut row = vec![
                     name.clone(),
                     request.schema.to_string(),
                     number(request.queue.map(|queue| queue.to_string())),
                     number(request.place.map(|place| place.to_string())),
-                    request.user.clone(),
+                    flow.to_owned(),
                     time(request.arrived),
                     request.seats.to_string(),
                     "0".to_owned(),
@@ -81,7 +87,7 @@ impl Levels {
                 ];
                 if with_details {
                     let FlowResource { group, version, plural, subresource, namespace, name } =
-                        resource.unwrap_or_default();
+                        resource;
                     let slash = if group.is_empty() { "" } else { "/" };
                     let version = format!("{group}{slash}{version}");
                     let (verb, path) = (request.action.verb(), request.action.path());

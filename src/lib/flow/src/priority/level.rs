@@ -11,7 +11,7 @@ mod tests;
 mod utilization;
 
 use super::allocation::DemandFigures;
-use super::config::Discipline;
+use super::config::{Discipline, Distinguisher};
 use super::matching::FlowAction;
 use super::stats::{FlowStats, RejectReason, VirtualTime};
 use parking_lot::{Mutex, MutexGuard};
@@ -52,8 +52,8 @@ pub(super) struct Level {
 pub(super) struct SeatRequest {
     /// Keyed hash.
     pub(super) flow: u64,
-    /// Whether there are other flows that the flow has to leave seats to.
-    pub(super) is_shared: bool,
+    /// None if there are no other flows, which it would have to leave seats to.
+    pub(super) distinguisher: Distinguisher,
     pub(super) seats: usize,
     pub(super) mutates: bool,
     pub(super) schema: Arc<str>,

@@ -52,12 +52,11 @@ enum SchemaSet {
 struct CompiledSchema {
     name: Arc<str>,
     rules: Arc<[FlowRule]>,
+    /// None if its flows share one queue.
     distinguisher: Distinguisher,
     level: Arc<Level>,
     stats: Arc<FlowStats>,
     is_exempt: bool,
-    /// Whether flows have queues of their own.
-    has_flows: bool,
     /// Max seats of one request.
     max_seats: usize,
     /// Uids of schema and level.
@@ -152,17 +151,14 @@ impl Levels {
     pub fn assign(&self, request: &FlowRequest<'_>) -> Assignment {
         let snapshot = self.current.load();
         let schema = snapshot.find(request);
-        let has_flows = schema.has_flows;
         let flow = match schema.distinguisher {
-            Distinguisher::User if has_flows => {
-                self.hash.hash_one((schema.seed, caller(request.user)))
-            }
-            Distinguisher::Namespace if has_flows => {
+            Distinguisher::User => self.hash.hash_one((schema.seed, caller(request.user))),
+            Distinguisher::Namespace => {
                 let resource = request.action.resource();
                 let namespace = resource.map_or("", |resource| resource.namespace);
                 self.hash.hash_one((schema.seed, namespace))
             }
-            _ => schema.seed,
+            Distinguisher::None => schema.seed,
         };
         let seats = if schema.is_exempt { 1 } else { (request.seats)().clamp(1, schema.max_seats) };
         Assignment {
@@ -288,11 +284,10 @@ impl CompiledSchema {
         Self {
             name: schema.name.as_str().into(),
             rules: Arc::clone(&schema.rules),
-            distinguisher: schema.distinguisher,
+            distinguisher: if has_queues { schema.distinguisher } else { Distinguisher::None },
             level: Arc::clone(level),
             stats,
             is_exempt: config.discipline == Discipline::Exempt,
-            has_flows: has_queues && schema.distinguisher != Distinguisher::None,
             max_seats: 1,
             uids: match headers {
                 [Some(schema), Some(level)] => Some([schema, level]),
@@ -349,7 +344,7 @@ impl Assignment {
         let schema = &self.schema;
         let wanted = SeatRequest {
             flow: self.flow,
-            is_shared: schema.has_flows,
+            distinguisher: schema.distinguisher,
             seats: self.seats,
             mutates: self.mutates,
             schema: Arc::clone(&schema.name),

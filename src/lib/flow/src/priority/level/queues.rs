@@ -1,7 +1,7 @@
 //! The state of a level: queues in virtual time.
 
 use super::super::allocation::{Demand, number};
-use super::super::config::Discipline;
+use super::super::config::{Discipline, Distinguisher};
 use super::super::hand;
 use super::super::matching::FlowAction;
 use super::super::retry_after::RetryAfter;
@@ -100,6 +100,7 @@ pub(super) struct QueuedRequest {
 struct Record {
     user: String,
     schema: Arc<str>,
+    distinguisher: Distinguisher,
     /// `None`: free.
     action: Option<Arc<dyn FlowAction>>,
     seats: usize,
@@ -122,6 +123,7 @@ pub(in super::super) struct QueueFigures {
 #[derive(Clone, Debug)]
 pub(in super::super) struct RequestFigures {
     pub(in super::super) schema: Arc<str>,
+    pub(in super::super) distinguisher: Distinguisher,
     pub(in super::super) queue: Option<u32>,
     /// Position in the queue; `None`: it runs.
     pub(in super::super) place: Option<usize>,
@@ -220,7 +222,7 @@ impl LevelState {
     /// a single one leaves half of them.
     fn leaves_enough(&self, wanted: &SeatRequest) -> bool {
         let held = self.flows.get(&wanted.flow).copied().unwrap_or(0);
-        if !wanted.is_shared || held == 0 {
+        if wanted.distinguisher == Distinguisher::None || held == 0 {
             return true;
         }
         let free = self.limit.saturating_sub(self.totals.seats);
@@ -288,6 +290,7 @@ impl LevelState {
             self.records.push(Record {
                 user: String::new(),
                 schema: Arc::clone(&wanted.schema),
+                distinguisher: wanted.distinguisher,
                 action: None,
                 seats: 0,
                 queue: None,
@@ -304,6 +307,7 @@ impl LevelState {
         }
         record.action = Some(Arc::clone(&wanted.action));
         (record.seats, record.queue) = (wanted.seats, queue);
+        record.distinguisher = wanted.distinguisher;
         (record.arrived, record.started) = (arrived, self.now);
         slot
     }
@@ -455,6 +459,7 @@ impl LevelState {
         let waiting = self.queues.values().flat_map(|queue| queue.waiting.iter().enumerate());
         let waiting = waiting.map(|(place, waiter)| RequestFigures {
             schema: Arc::clone(&waiter.wanted.schema),
+            distinguisher: waiter.wanted.distinguisher,
             queue: Some(waiter.queue),
             place: Some(place),
             user: waiter.user.clone(),
@@ -466,6 +471,7 @@ impl LevelState {
         let executing = self.records.iter().filter_map(|record| {
             Some(RequestFigures {
                 schema: Arc::clone(&record.schema),
+                distinguisher: record.distinguisher,
                 queue: record.queue,
                 place: None,
                 user: record.user.clone(),

@@ -18,7 +18,7 @@ fn wanted(flow: u64, seats: usize) -> SeatRequest {
     SeatRequest {
         // As evenly spread as a hash.
         flow: flow.wrapping_mul(0x9E37_79B9_7F4A_7C15),
-        is_shared: true,
+        distinguisher: Distinguisher::User,
         seats,
         mutates: false,
         schema: "s".into(),
@@ -29,7 +29,7 @@ fn wanted(flow: u64, seats: usize) -> SeatRequest {
 
 /// A request of the only flow.
 fn alone(seats: usize) -> SeatRequest {
-    SeatRequest { is_shared: false, ..wanted(1, seats) }
+    SeatRequest { distinguisher: Distinguisher::None, ..wanted(1, seats) }
 }
 
 fn granted(started: Started) -> SeatGrant {

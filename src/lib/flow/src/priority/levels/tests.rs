@@ -171,6 +171,14 @@ async fn dumps_show_levels_queues_and_requests() {
     let row: Vec<String> = line(levels.dump_requests(true), "a,").expect("a row");
     assert_eq!(row.len(), 18);
     assert_eq!([&*row[1], &*row[3], &*row[4], &*row[11]], ["s", "-1", "u", "get"]);
+    for (method, flow) in [("ByNamespace", "ns"), ("", "")] {
+        let levels = self::levels();
+        levels.configure(FlowConfig::new([schema("s", "a", "u", method)], [level("a", 5, 0)]));
+        let assignment = assign(&levels, "u", "ns", 1);
+        let _held = take(&assignment).expect("a seat");
+        let row: Vec<String> = line(levels.dump_requests(true), "a,").expect("a row");
+        assert_eq!([&*row[4], &*row[10]], [flow, "u"], "{method}");
+    }
 }
 
 /// With few seats, a level may have lent all of its own before it had any demand.
