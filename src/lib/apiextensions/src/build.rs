@@ -255,7 +255,7 @@ impl DefinitionBuilder<'_> {
             let others = built.schema.properties.keys().map(|field| &**field);
             let others = others.chain(self.undeclared().iter().copied());
             let others = others.filter(|field| !matches!(*field, "status" | "kind" | "apiVersion"));
-            let reset = ResetFields { paths: others.map(str::to_owned).collect() };
+            let reset = ResetFields::of_names(others.map(str::to_owned));
             built.subresources.push(Subresource {
                 name: "status",
                 kind,
@@ -263,7 +263,7 @@ impl DefinitionBuilder<'_> {
                 reset,
                 columns: None,
             });
-            built.reset = ResetFields { paths: vec!["status".to_owned()] };
+            built.reset = ResetFields::of_paths(&["status"]);
         }
         if has("scale") {
             let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");

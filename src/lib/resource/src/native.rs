@@ -260,7 +260,7 @@ impl NativeKind {
 
     fn served(&self, body: &KindBody, tables: &Tables) -> Result<DefinitionVersion, String> {
         let mut version = Self::version(tables, self.version, &self.schema_name())?;
-        version.reset = reset(body.reset);
+        version.reset = ResetFields::of_paths(body.reset);
         version.deprecation = body.deprecation.map(str::to_owned);
         version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
         version.columns = body.columns.iter().map(Column::from).collect();
@@ -275,14 +275,10 @@ impl NativeKind {
             name: part.name,
             kind: GroupVersionKind::new(group, version, kind),
             verbs: part.verbs,
-            reset: reset(part.reset),
+            reset: ResetFields::of_paths(part.reset),
             columns: None,
         }
     }
-}
-
-fn reset(paths: &[&str]) -> ResetFields {
-    ResetFields { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
 }
 
 impl From<&NativeColumn> for Column {

@@ -23,13 +23,13 @@ impl Definition {
                 keep_all_but_status(old, object)
             }
             Some(old) => {
-                self.reset_paths(reset).for_each(|path| keep(old, object, &path));
-                if reset.paths.iter().any(|path| path == "metadata") {
+                self.each_reset(reset, |path| keep(old, object, path));
+                if reset.has("metadata") {
                     self.keep_metadata(old, object);
                 }
             }
             None if self.policy.keeps_reset_on_create => {}
-            None => self.reset_paths(reset).for_each(|path| _ = object.remove(&path)),
+            None => self.each_reset(reset, |path| _ = object.remove(path)),
         }
     }
 
@@ -46,13 +46,15 @@ impl Definition {
     }
 
     /// Reset fields outside of metadata, of which the pipeline and `keep_metadata` take care.
-    fn reset_paths<'a>(&self, reset: &'a ResetFields) -> impl Iterator<Item = Vec<&'a str>> {
-        reset
-            .paths
-            .iter()
-            .filter(|path| !self.policy.written_unowned.contains(&path.as_str()))
-            .map(|path| path.split('.').collect::<Vec<_>>())
-            .filter(|path| path[0] != "metadata")
+    fn each_reset(&self, reset: &ResetFields, mut visit: impl FnMut(&[&str])) {
+        let unowned = self.policy.written_unowned;
+        let is_written =
+            |path: &[&str]| unowned.iter().any(|dotted| dotted.split('.').eq(path.iter().copied()));
+        reset.for_each(|path| {
+            if path[0] != "metadata" && !is_written(path) {
+                visit(path);
+            }
+        });
     }
 }
 

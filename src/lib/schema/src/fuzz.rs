@@ -105,7 +105,7 @@ fn applies_take_any_managed_fields() {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let [live, applied, ..] = objects.as_slice() else { return Verdict::Refused };
         let (reset, manager) =
-            (ResetFields { paths: vec!["status".to_owned()] }, manager(ManagerOperation::Apply));
+            (ResetFields::of_paths(&["status"]), manager(ManagerOperation::Apply));
         let _ = apply(schema, &reset, Some(live), applied, &manager, false);
         let Ok(created) = apply(schema, &reset, None, applied, &manager, true) else {
             return Verdict::Refused;

@@ -267,8 +267,7 @@ impl<'a> WriteOp<'a> {
             object.set(&["metadata", "generation"], 1);
             return;
         };
-        let status_apart =
-            self.target.served.version().reset.paths.iter().any(|path| path == "status");
+        let status_apart = self.target.served.version().reset.has("status");
         let counts = |field: &str| match field {
             "metadata" | "kind" | "apiVersion" => false,
             "status" => !status_apart,

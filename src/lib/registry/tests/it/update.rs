@@ -264,8 +264,8 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
         (Dialect::Custom, Arc::new(Plain), Some(format!("{group}/things")));
     definition.versions[0].schema =
         Arc::new(from_json_schema(&schema, &SchemaContext::default()).unwrap());
-    definition.versions[0].reset = ResetFields { paths: vec!["status".to_owned()] };
-    let reset = ResetFields { paths: vec!["spec".to_owned()] };
+    definition.versions[0].reset = ResetFields::of_paths(&["status"]);
+    let reset = ResetFields::of_paths(&["spec"]);
     definition.versions[0].subresources =
         vec![Subresource { name: "status", kind, verbs: Verbs::ALL, reset, columns: None }];
     server.registry.catalog().put(Arc::new(definition));

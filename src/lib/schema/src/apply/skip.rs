@@ -3,11 +3,37 @@
 
 use ferrokube_apimachinery::document::Text;
 
-/// Paths that no manager owns, from the resource's definition.
+/// Fields that no manager owns, from the resource's definition. Parsed once, as each write reads
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct ResetFields {
-    /// Top-level or dotted field paths such as `status` or `metadata.deletionTimestamp`.
-    pub paths: Vec<String>,
+    paths: Vec<Vec<&'static str>>,
+    names: Vec<String>,
+}
+
+impl ResetFields {
+    /// Dotted paths such as `status` or `metadata.deletionTimestamp`.
+    pub fn of_paths(paths: &[&'static str]) -> Self {
+        let paths = paths.iter().map(|path| path.split('.').collect()).collect();
+        Self { paths, names: Vec::new() }
+    }
+
+    /// Top-level fields, whose names may have dots.
+    pub fn of_names(names: impl IntoIterator<Item = String>) -> Self {
+        Self { paths: Vec::new(), names: names.into_iter().collect() }
+    }
+
+    /// Whether a top-level field is one of them.
+    pub fn has(&self, name: &str) -> bool {
+        self.paths.iter().any(|path| *path == [name])
+            || self.names.iter().any(|field| field == name)
+    }
+
+    /// Calls `visit` with each path.
+    pub fn for_each(&self, mut visit: impl FnMut(&[&str])) {
+        self.paths.iter().for_each(|path| visit(path));
+        self.names.iter().for_each(|name| visit(&[name]));
+    }
 }
 
 /// Ferrokube's own annotations are stamped on every write: owning them would make every write a
@@ -38,9 +64,10 @@ const IDS: &[&[&str]] = &[
     &["metadata", "annotations", TRACE[2]],
 ];
 
-/// All skipped paths of a write, split.
+/// All skipped paths of a write.
 pub(super) struct Skipped<'a> {
-    reset: Vec<Vec<&'a str>>,
+    paths: &'a [Vec<&'static str>],
+    names: Vec<&'a str>,
     ids: &'static [&'static [&'static str]],
 }
 
@@ -48,7 +75,8 @@ impl<'a> Skipped<'a> {
     /// `ids`: whether to skip the trace annotations.
     pub(super) fn of(reset: &'a ResetFields, ids: bool) -> Self {
         Self {
-            reset: reset.paths.iter().map(|path| path.split('.').collect()).collect(),
+            paths: &reset.paths,
+            names: reset.names.iter().map(String::as_str).collect(),
             ids: if ids { IDS } else { &[] },
         }
     }
@@ -60,7 +88,8 @@ impl<'a> Skipped<'a> {
                 .iter()
                 .chain(self.ids)
                 .copied()
-                .chain(self.reset.iter().map(Vec::as_slice))
+                .chain(self.paths.iter().map(Vec::as_slice))
+                .chain(self.names.iter().map(std::slice::from_ref))
                 .collect(),
             annotations: false,
         }

@@ -31,7 +31,7 @@ impl ApplyFixture {
     }
 
     fn of(schema: std::sync::Arc<Schema>) -> Self {
-        Self { schema, reset: ResetFields { paths: vec!["status".to_owned()] }, object: None }
+        Self { schema, reset: ResetFields::of_paths(&["status"]), object: None }
     }
 
     fn update(&mut self, name: &str, object: Value) -> &mut Self {
@@ -423,7 +423,7 @@ fn status_writes_have_their_own_entry() {
     new.set(&["status", "conditions"], json!([{"type": "T", "status": "True"}]));
     let status =
         Manager { subresource: "status".to_owned(), ..manager("parity", ManagerOperation::Update) };
-    let reset = ResetFields { paths: vec!["spec".to_owned()] };
+    let reset = ResetFields::of_paths(&["spec"]);
     track_update(&fixture.schema, &reset, fixture.object.as_ref(), &mut new, &status);
     fixture.object = Some(new);
     let condition = json!({".": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}});
@@ -440,6 +440,21 @@ fn reset_fields_have_no_owner() {
         .update("parity", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/x": "3"}}}));
     fixture.apply("m1", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/y": "5"}}, "status": {"hard": {"pods": "9"}}}));
     assert_eq!(fixture.owners()["m1 Apply"], json!({"f:spec": {"f:hard": {"f:count/y": {}}}}));
+}
+
+#[test]
+fn names_of_reset_fields_have_dots_and_paths_are_split() {
+    let (names, paths) =
+        (ResetFields::of_names(["a.b".to_owned()]), ResetFields::of_paths(&["a.b", "c"]));
+    assert!(names.has("a.b") && !names.has("a"));
+    assert!(paths.has("c") && !paths.has("a.b"));
+    let seen = |reset: &ResetFields| {
+        let mut seen = Vec::new();
+        reset.for_each(|path| seen.push(path.join("/")));
+        seen
+    };
+    assert_eq!(seen(&names), ["a.b"]);
+    assert_eq!(seen(&paths), ["a/b", "c"]);
 }
 
 #[test]
