@@ -174,6 +174,10 @@ impl Inner {
             .objects
             .get(kind, &claims.namespace, name)
             .ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
+        // As in kube-apiserver, before the uid is compared.
+        if kind == BoundKind::Pod {
+            self.bind_pod(&object, claims)?;
+        }
         if !text("uid").is_empty() && text("uid") != object.uid() {
             let why = format!(
                 "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
@@ -183,10 +187,7 @@ impl Inner {
         }
         let bound = Some(Reference { name: name.to_owned(), uid: object.uid().to_owned() });
         match kind {
-            BoundKind::Pod => {
-                self.bind_pod(&object, claims)?;
-                claims.pod = bound;
-            }
+            BoundKind::Pod => claims.pod = bound,
             BoundKind::Node => claims.node = bound,
             _ => claims.secret = bound,
         }
