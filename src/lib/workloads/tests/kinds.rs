@@ -102,6 +102,27 @@ fn every_kind_has_types_and_as_many_cells_as_columns() {
     }
 }
 
+/// For `kubectl explain`.
+#[test]
+fn kinds_and_fields_of_specs_and_statuses_are_described() {
+    let mut bare: Vec<String> = Vec::new();
+    for definition in workloads() {
+        for version in &definition.versions {
+            let schema = &version.schema;
+            if schema.description.is_none() {
+                bare.push(definition.kind.clone());
+            }
+            let parts = ["spec", "status"].into_iter().filter_map(|part| schema.child(part));
+            for whole in [&**schema].into_iter().chain(parts) {
+                let fields = whole.properties.iter();
+                let fields = fields.filter(|(_, field)| field.description.is_none());
+                bare.extend(fields.map(|(name, _)| format!("{} {name}", definition.kind)));
+            }
+        }
+    }
+    assert!(bare.is_empty(), "{bare:?}");
+}
+
 /// A create through the hooks as the pipeline calls them: the object, and reasons and fields.
 fn create(name: &str, object: Value) -> (Value, Vec<String>) {
     write(name, None, object)
