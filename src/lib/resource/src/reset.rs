@@ -45,7 +45,7 @@ impl Definition {
         }
     }
 
-    /// Reset fields outside of metadata, of which the pipeline and `keep_metadata` take care.
+    /// Visits the reset fields outside of metadata, which the pipeline and `keep_metadata` handle.
     fn each_reset(&self, reset: &ResetFields, mut visit: impl FnMut(&[&str])) {
         let unowned = self.policy.written_unowned;
         let is_written =

@@ -32,7 +32,7 @@ impl ResetFields {
     /// Calls `visit` with each path.
     pub fn for_each(&self, mut visit: impl FnMut(&[&str])) {
         self.paths.iter().for_each(|path| visit(path));
-        self.names.iter().for_each(|name| visit(&[name]));
+        self.names.iter().for_each(|name| visit(&[name.as_str()]));
     }
 }
 
