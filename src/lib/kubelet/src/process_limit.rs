@@ -2,7 +2,7 @@
 //!
 //! Version 2 has it as a field of each container's resources. CRI has no field for version 1: there
 //! the kubelet makes a group for each pod, with the limit, and the runtime makes those of the
-//! containers in it.
+//! containers in it. Groups that systemd makes are in a slice, without which runc refuses them.
 
 use ferrokube_cri::{CgroupDriver, CriError, Runtime, RuntimeConfigRequest, RuntimeStatusRequest};
 use serde_json::Value;
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 const MOUNT: &str = "/sys/fs/cgroup";
 /// kubelet's group of all pods.
 const PODS: &str = "kubepods";
+/// Its name for systemd, which makes it when the first container is in it.
+const SLICE: &str = "kubepods.slice";
 /// Attempts to remove a group whose processes are still exiting, and the pause between them.
 const TRIES: u32 = 10;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -34,6 +36,8 @@ pub enum ProcessLimit {
         /// Number of processes.
         max: u64,
     },
+    /// Control groups that systemd makes, with a limit for each container in version 2.
+    Slice(Option<u64>),
 }
 
 impl ProcessLimit {
@@ -58,33 +62,49 @@ impl ProcessLimit {
         Ok(Self::PerPod { mount: mount.to_owned(), max })
     }
 
-    /// The limit as this runtime can enforce it: none for groups of version 1 that systemd names.
+    /// The limit as this runtime can enforce it: none for groups of version 1 that systemd makes.
     ///
     /// # Errors
     /// The runtime's.
     pub(crate) async fn on(self, runtime: &Runtime) -> Result<Self, CriError> {
-        if !matches!(self, Self::PerPod { .. }) || !uses_systemd(runtime).await? {
+        if !uses_systemd(runtime).await? {
             return Ok(self);
         }
-        tracing::warn!("the runtime uses systemd: the number of a pod's processes is not limited");
-        Ok(Self::Unlimited)
+        Ok(Self::Slice(match self {
+            Self::Unlimited => None,
+            Self::Unified(max) => Some(max),
+            Self::Slice(max) => max,
+            Self::PerPod { .. } => {
+                tracing::warn!(
+                    "the runtime uses systemd with control groups of version 1: the number of a \
+                     pod's processes is not limited"
+                );
+                None
+            }
+        }))
     }
 
     /// Values of a container's `unified` resources.
     pub(crate) fn unified(&self) -> BTreeMap<String, String> {
         match self {
-            Self::Unified(max) => BTreeMap::from([("pids.max".to_owned(), max.to_string())]),
-            Self::Unlimited | Self::PerPod { .. } => BTreeMap::new(),
+            Self::Unified(max) | Self::Slice(Some(max)) => {
+                BTreeMap::from([("pids.max".to_owned(), max.to_string())])
+            }
+            Self::Unlimited | Self::PerPod { .. } | Self::Slice(None) => BTreeMap::new(),
         }
     }
 
-    /// Makes a pod's group with its limit, and returns the group's path for the runtime; empty: the
-    /// runtime chooses. Idempotent.
+    /// Makes a pod's group with its limit, and returns the group's path for the runtime, or its
+    /// slice; empty: the runtime chooses. Idempotent.
     ///
     /// # Errors
     /// A group that cannot be made.
     pub(crate) fn parent(&self, uid: &str) -> io::Result<String> {
-        let Self::PerPod { mount, max } = self else { return Ok(String::new()) };
+        let (mount, max) = match self {
+            Self::PerPod { mount, max } => (mount, max),
+            Self::Slice(_) => return Ok(SLICE.to_owned()),
+            Self::Unlimited | Self::Unified(_) => return Ok(String::new()),
+        };
         let group = group(uid);
         let own = mount.join("pids").join(&group);
         fs::create_dir_all(&own)?;
@@ -161,7 +181,46 @@ fn remove(group: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use ferrokube_cri::{
+        CallCode, RuntimeStatusResponse, Transport, TransportFuture, encoded, path,
+    };
     use serde_json::json;
+    use std::sync::Arc;
+
+    /// As containerd 1.6 is, which does not know RuntimeConfig.
+    struct WithSystemd;
+
+    impl Transport for WithSystemd {
+        fn call(&self, method: &'static str, _: Bytes) -> TransportFuture<'_> {
+            let config = json!({"runtimes": {"runc": {"options": {"SystemdCgroup": true}}}});
+            let info = BTreeMap::from([("config".to_owned(), config.to_string())]);
+            let status = RuntimeStatusResponse { info, ..RuntimeStatusResponse::default() };
+            let answer = if method == path::status {
+                Ok(Bytes::from(encoded(&status)))
+            } else {
+                Err(CriError::new(CallCode::Unimplemented, method))
+            };
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    /// runc wants `slice:prefix:name`, which containerd makes of a slice only.
+    #[tokio::test]
+    async fn groups_of_systemd_are_in_a_slice() {
+        let runtime = Runtime::new(Arc::new(WithSystemd));
+        let per_pod = ProcessLimit::PerPod { mount: "/nowhere".into(), max: 7 };
+        for (configured, max) in [
+            (ProcessLimit::Unlimited, None),
+            (ProcessLimit::Unified(7), Some("7")),
+            (per_pod, None),
+        ] {
+            let limit = configured.on(&runtime).await.unwrap();
+            assert_eq!(limit.parent("a").unwrap(), "kubepods.slice");
+            assert_eq!(limit.unified().get("pids.max").map(String::as_str), max);
+            limit.release("a").unwrap();
+        }
+    }
 
     #[test]
     fn of_version_1_it_is_in_a_group_of_the_pod_until_that_is_released() {
