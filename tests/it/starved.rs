@@ -98,7 +98,7 @@ async fn fault_38_sockets_leave_descriptors_to_the_journal() {
     const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
-    // With the segments of a debug build's failpoints, 64 KiB.
+    // In a debug build with segments of 64 KiB: the writes below begin some.
     let launch =
         Launch::new(FERROKUBE).role("apiserver").environment("FERROKUBE_FAILPOINT", "none");
     let server = launch.command(&data);
@@ -136,7 +136,8 @@ async fn fault_38_sockets_leave_descriptors_to_the_journal() {
         let made = admin.post(CONFIGMAPS, &object).await.unwrap();
         assert_eq!(made.status, 201, "{}", made.text);
     }
-    assert!(!segments().is_subset(&before), "a segment was begun");
+    let has_begun = !segments().is_subset(&before);
+    assert!(has_begun || !cfg!(debug_assertions), "a segment was begun");
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     assert!(refused().await > 0, "{} sockets", silent.len());
 }

@@ -35,11 +35,10 @@ impl Containerd {
         match Self::try_start().await {
             Ok(containerd) => Some(containerd),
             Err(why) => {
-                assert!(std::env::var_os(MUST).is_none(), "cannot run containers: {why}");
-                eprintln!(
-                    "skipped: cannot run containers; pulls and pods are tested with the runtime \
-                     in memory only: {why}"
-                );
+                skip(&format!(
+                    "cannot run containers; pulls and pods are tested with the runtime in memory \
+                     only: {why}"
+                ));
                 None
             }
         }
@@ -123,6 +122,14 @@ impl Drop for Containerd {
         // With what kubelets have mounted below.
         let _ = rustix::mount::unmount(self.directory.path(), UnmountFlags::DETACH);
     }
+}
+
+/// Says why a test is skipped on this machine.
+///
+/// Panics if `FERROKUBE_MUST_CONTAINERD` is set.
+pub(super) fn skip(why: &str) {
+    assert!(std::env::var_os(MUST).is_none(), "{why}");
+    eprintln!("skipped: {why}");
 }
 
 fn installed() -> Result<PathBuf, String> {
