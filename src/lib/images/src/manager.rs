@@ -237,9 +237,7 @@ impl ImageManager {
             is_present = present.is_some();
             if let Some(image_ref) = present.filter(may_use) {
                 metrics.ensured(policy, Some(true), Some(false));
-                let message =
-                    format!("Container image {:?} already present on machine", request.image);
-                self.report(request, "Pulled", message);
+                self.report(request, "Pulled", is_present_text(&request.image));
                 return Ok(image_ref);
             }
             if request.policy == PullPolicy::Never {
@@ -303,7 +301,7 @@ impl ImageManager {
             Ok(pulled) => {
                 self.backoff.tidy();
                 let message = match pulled.pull {
-                    None => format!("Container image {name:?} already present on machine"),
+                    None => is_present_text(name),
                     Some(pull) => format!(
                         "Successfully pulled image {name:?} in {} ({} including waiting). Image \
                          size: {} bytes.",
@@ -399,6 +397,11 @@ impl ImageManager {
         tracing::warn!(namespace, pod = name, reason, details = message, "image");
         self.events.report(&request.pod, PullEvent { is_warning: true, reason, message });
     }
+}
+
+/// kubelet's message of an image that is there, and that the pod may use.
+fn is_present_text(image: &str) -> String {
+    format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }
 
 /// Whole milliseconds, as Go prints durations: `1m2.5s`, `120ms`, `0s`.

@@ -22,10 +22,9 @@ async fn never_and_present_do_not_pull() {
     never("r.io/a:v1").await.unwrap().unwrap();
     node.pod("present", "r.io/a:v1").await.unwrap().unwrap();
     assert!(node.runtime.pulls().is_empty());
-    assert_eq!(
-        node.events.messages("present"),
-        ["Container image \"r.io/a:v1\" already present on machine"]
-    );
+    let text =
+        "Container image \"r.io/a:v1\" already present on machine and can be accessed by the pod";
+    assert_eq!(node.events.messages("present"), [text]);
     let text = node.metrics();
     let row = "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",\
                present_locally=\"true\",pull_required=\"false\"} 1";
