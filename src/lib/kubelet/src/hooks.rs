@@ -39,7 +39,7 @@ pub(crate) async fn post_start(node: &PodNode, target: &ActedContainer) -> Resul
     let hook = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
     match hook.and_then(ContainerAction::of_hook) {
         // No timeout, as in kubelet: it ends with the container, or when the pod is deleted.
-        Some(action) => action.run(node, target, None).await,
+        Some(action) => action.run(node, target, None).await.map_err(|error| error.to_string()),
         None => Ok(()),
     }
 }
@@ -76,7 +76,7 @@ pub(crate) async fn stop(node: &PodNode, stopping: &StoppingContainer<'_>) -> Re
         };
         if let Err(why) = ran {
             let container = name_of(report).0;
-            tracing::warn!(container, why, "preStop hook failed");
+            tracing::warn!(container, %why, "preStop hook failed");
             if let Some(pod) = pod {
                 node.warn(pod, "FailedPreStopHook", "PreStopHook failed".to_owned());
             }

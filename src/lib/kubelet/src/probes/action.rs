@@ -37,6 +37,18 @@ pub(crate) enum ContainerAction<'a> {
     Sleep(i64),
 }
 
+/// Why an action did not succeed, in kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ActionError {
+    /// The container's answer, or that there was none in time.
+    #[error("{0}")]
+    Failed(String),
+    /// It was not tried, which says nothing of the container: the runtime is down, or a port has no
+    /// such name.
+    #[error("{0}")]
+    Untried(String),
+}
+
 impl<'a> ContainerAction<'a> {
     pub(crate) fn of_probe(probe: &'a Probe) -> Option<Self> {
         let exec = probe.exec.as_ref().map(Self::Exec);
@@ -51,13 +63,13 @@ impl<'a> ContainerAction<'a> {
         exec.or_else(http).or_else(|| hook.sleep.as_ref().map(|it| Self::Sleep(it.seconds)))
     }
 
-    /// Performs the action within the timeout. Errors are kubelet's messages.
+    /// Performs the action within the timeout.
     pub(crate) async fn run(
         self,
         node: &PodNode,
         target: &ActedContainer,
         limit: Option<Duration>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ActionError> {
         let late = || match self {
             Self::Exec(_) => {
                 format!("command timed out: {:?} timed out after {}", self.command(), shown(limit))
@@ -77,7 +89,7 @@ impl<'a> ContainerAction<'a> {
                 Self::Http(action) => healthy(&http_get(target, action).await?),
                 Self::Request(action) => http_get(target, action).await.map(drop),
                 Self::Tcp(action) => connect(target, action).await,
-                Self::Grpc(action) => health(target, action).await,
+                Self::Grpc(action) => health(target, action).await.map_err(ActionError::Failed),
                 Self::Sleep(seconds) => {
                     tokio::time::sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
                     Ok(())
@@ -90,7 +102,7 @@ impl<'a> ContainerAction<'a> {
             None => work.await,
             Some(limit) => {
                 let within = tokio::time::timeout(limit.saturating_add(slack), work).await;
-                within.unwrap_or_else(|_| Err(late()))
+                within.unwrap_or_else(|_| Err(ActionError::Failed(late())))
             }
         }
     }
@@ -114,7 +126,7 @@ async fn exec(
     action: &ExecAction,
     limit: Option<Duration>,
     late: &impl Fn() -> String,
-) -> Result<(), String> {
+) -> Result<(), ActionError> {
     let request = ExecSyncRequest {
         container_id: target.id.clone(),
         cmd: action.command.clone().unwrap_or_default(),
@@ -126,22 +138,22 @@ async fn exec(
             let mut output = response.stdout;
             output.extend_from_slice(&response.stderr);
             output.truncate(MAX_OUTPUT);
-            Err(String::from_utf8_lossy(&output).into_owned())
+            Err(ActionError::Failed(String::from_utf8_lossy(&output).into_owned()))
         }
-        Err(error) if error.code == CallCode::DeadlineExceeded => Err(late()),
-        Err(error) => Err(error.to_string()),
+        Err(error) if error.code == CallCode::DeadlineExceeded => Err(ActionError::Failed(late())),
+        Err(error) => Err(ActionError::Untried(error.to_string())),
     }
 }
 
 async fn http_get(
     target: &ActedContainer,
     action: &HTTPGetAction,
-) -> Result<ProbeResponse, String> {
+) -> Result<ProbeResponse, ActionError> {
     let host = action.host.clone().filter(|host| !host.is_empty());
     let request = ProbeRequest {
         is_tls: action.scheme.as_deref() == Some("HTTPS"),
         host: host.unwrap_or_else(|| target.ip.clone()),
-        port: port(&target.container, &action.port)?,
+        port: port(&target.container, &action.port).map_err(ActionError::Untried)?,
         path: action.path.clone().unwrap_or_default(),
         headers: action
             .http_headers
@@ -154,24 +166,27 @@ async fn http_get(
     let address = address(&request.host, request.port);
     let slash = if request.path.starts_with('/') { "" } else { "/" };
     let url = format!("{scheme}://{address}{slash}{}", request.path);
-    probe(request).await.map_err(|error| format!("Get {url:?}: {error}"))
+    let answer = probe(request).await;
+    answer.map_err(|error| ActionError::Failed(format!("Get {url:?}: {error}")))
 }
 
-fn healthy(response: &ProbeResponse) -> Result<(), String> {
+fn healthy(response: &ProbeResponse) -> Result<(), ActionError> {
     if (200..400).contains(&response.status) {
         return Ok(());
     }
-    Err(format!("HTTP probe failed with statuscode: {}", response.status))
+    let why = format!("HTTP probe failed with statuscode: {}", response.status);
+    Err(ActionError::Failed(why))
 }
 
-async fn connect(target: &ActedContainer, action: &TCPSocketAction) -> Result<(), String> {
+async fn connect(target: &ActedContainer, action: &TCPSocketAction) -> Result<(), ActionError> {
     let host = action.host.clone().filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| target.ip.clone());
-    let port = port(&target.container, &action.port)?;
+    let port = port(&target.container, &action.port).map_err(ActionError::Untried)?;
     let connected = TcpStream::connect((host.as_str(), port)).await;
-    connected
-        .map(drop)
-        .map_err(|error| format!("dial tcp {}: connect: {error}", address(&host, port)))
+    connected.map(drop).map_err(|error| {
+        let address = address(&host, port);
+        ActionError::Failed(format!("dial tcp {address}: connect: {error}"))
+    })
 }
 
 async fn health(target: &ActedContainer, action: &GRPCAction) -> Result<(), String> {

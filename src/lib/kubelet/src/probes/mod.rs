@@ -6,7 +6,7 @@
 
 mod action;
 
-pub(crate) use action::{ActedContainer, ContainerAction};
+pub(crate) use action::{ActedContainer, ActionError, ContainerAction};
 
 use crate::hooks;
 use crate::next::{ObservedPod, WallTime, name_of};
@@ -256,8 +256,14 @@ impl ProbeSeries<'_> {
                 None => Ok(()),
             };
             let is_passed = outcome.is_ok();
-            if let Err(why) = outcome {
-                node.warn(pod, "Unhealthy", format!("{} probe failed: {why}", self.name));
+            if let Err(error) = outcome {
+                let is_untried = matches!(error, ActionError::Untried(_));
+                let what =
+                    if is_untried { "errored and resulted in unknown state" } else { "failed" };
+                node.warn(pod, "Unhealthy", format!("{} probe {what}: {error}", self.name));
+                if is_untried {
+                    continue;
+                }
             }
             self.length =
                 if self.last == Some(is_passed) { self.length.saturating_add(1) } else { 1 };

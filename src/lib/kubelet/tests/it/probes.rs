@@ -1,8 +1,8 @@
 //! Probes and hooks of static pods on a runtime in memory.
 
 use crate::node::StaticNode;
-use ferrokube_cri::path;
 use ferrokube_cri::testing::FakeRuntime;
+use ferrokube_cri::{CallCode, CriError, path};
 use std::time::Duration;
 
 fn attempt(runtime: &FakeRuntime, name: &str) -> Option<u32> {
@@ -35,6 +35,27 @@ async fn a_container_that_fails_its_liveness_probe_is_killed_and_started_again()
     assert_eq!(node.events("Killing"), ["Container a failed liveness probe, will be restarted"]);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(attempt(&node.runtime, "a"), Some(1), "the new container is probed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_the_runtime_does_not_run_kills_nothing() {
+    let node = StaticNode::new();
+    node.write(
+        "a.yaml",
+        "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1, livenessProbe: \
+         {exec: {command: [alive]}}}]}",
+    );
+    let down = CriError::new(CallCode::Unavailable, "down");
+    node.runtime.fail(path::exec_sync, Some(down));
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| runtime.count(path::exec_sync) >= 10).await;
+    assert_eq!(node.runtime.count(path::stop_container), 0);
+    let said = "Liveness probe errored and resulted in unknown state: rpc error: code = \
+                Unavailable desc = down";
+    assert_eq!(node.events("Unhealthy")[0], said);
+    node.runtime.exec_exits("alive", 1);
+    node.runtime.fail(path::exec_sync, None);
+    node.runtime.until(|runtime| runtime.count(path::stop_container) >= 1).await;
 }
 
 #[tokio::test(start_paused = true)]
