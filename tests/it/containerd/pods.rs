@@ -45,14 +45,15 @@ pub(super) fn web(node: &NodeUnderTest, shared: &str) -> Value {
         json!({"volumeMounts": [www, {"name": "config", "mountPath": "/config"}]}),
     );
     let side = with(
-        node.busybox("side", "exec busybox httpd -f -p 8080 -h /www"),
+        node.busybox("side", "trap 'exit 0' TERM; busybox httpd -f -p 8080 -h /www & wait"),
         json!({
             "restartPolicy": "Always",
             "ports": [{"name": "http", "containerPort": 8080}],
             "volumeMounts": [www],
             "startupProbe": {"httpGet": {"path": "/index.html", "port": "http"},
-                "periodSeconds": 1, "failureThreshold": 60},
-            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+                "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 60},
+            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1,
+                "timeoutSeconds": 30},
         }),
     );
     let shell = |script: &str| json!({"command": ["sh", "-c", script]});
@@ -75,7 +76,8 @@ pub(super) fn web(node: &NodeUnderTest, shared: &str) -> Value {
         "spec": {
             "nodeName": NODE,
             "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 10,
+            // For hooks on a busy machine: all containers end at once when they are told to.
+            "terminationGracePeriodSeconds": 120,
             "initContainers": [prepare, side],
             "containers": [main],
             "volumes": [
