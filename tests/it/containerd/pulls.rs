@@ -67,6 +67,7 @@ impl<'a> PullingNode<'a> {
                 name: pod.to_owned(),
                 uid: format!("uid-{pod}"),
             },
+            field: String::new(),
             image: self.containerd.registry.image(image),
             policy: PullPolicy::IfNotPresent,
             credentials: Vec::new(),

@@ -82,6 +82,8 @@ pub struct PodIdentity {
 pub struct PullRequest {
     /// The pod on which events are reported.
     pub pod: PodIdentity,
+    /// Path of the container in it, for events: `spec.containers{main}`.
+    pub field: String,
     /// The image as named in the container.
     pub image: String,
     /// The container's policy.
@@ -123,6 +125,8 @@ pub struct PullEvent {
     pub reason: &'static str,
     /// kubelet's message.
     pub message: String,
+    /// Path of the container in the pod; empty if it is about the pod.
+    pub field: String,
 }
 
 /// Receives events. Must not block.
@@ -389,13 +393,15 @@ impl ImageManager {
     fn report(&self, request: &PullRequest, reason: &'static str, message: String) {
         let PodIdentity { namespace, name, .. } = &request.pod;
         tracing::info!(namespace, pod = name, reason, details = message, "image");
-        self.events.report(&request.pod, PullEvent { is_warning: false, reason, message });
+        let event = PullEvent { is_warning: false, reason, message, field: request.field.clone() };
+        self.events.report(&request.pod, event);
     }
 
     fn warn(&self, request: &PullRequest, reason: &'static str, message: String) {
         let PodIdentity { namespace, name, .. } = &request.pod;
         tracing::warn!(namespace, pod = name, reason, details = message, "image");
-        self.events.report(&request.pod, PullEvent { is_warning: true, reason, message });
+        let event = PullEvent { is_warning: true, reason, message, field: request.field.clone() };
+        self.events.report(&request.pod, event);
     }
 }
 

@@ -130,7 +130,7 @@ async fn stop_all(
     for report in reports {
         if let Some(pod) = &ending.pod {
             let name = name_of(report).0;
-            node.report(pod, "Killing", format!("Stopping container {name}"));
+            node.report_of(pod, name, "Killing", format!("Stopping container {name}"));
         }
         let (own, pod) = (Arc::clone(node), ending.pod.clone());
         let (report, ip) = ((*report).clone(), ip.to_owned());

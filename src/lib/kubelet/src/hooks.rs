@@ -78,7 +78,8 @@ pub(crate) async fn stop(node: &PodNode, stopping: &StoppingContainer<'_>) -> Re
             let container = name_of(report).0;
             tracing::warn!(container, %why, "preStop hook failed");
             if let Some(pod) = pod {
-                node.warn(pod, "FailedPreStopHook", "PreStopHook failed".to_owned());
+                let message = "PreStopHook failed".to_owned();
+                node.warn_of(pod, container, "FailedPreStopHook", message);
             }
         }
     }

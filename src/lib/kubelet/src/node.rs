@@ -112,12 +112,36 @@ impl PodNode {
 
     /// Reports an event of a pod.
     pub(crate) fn report(&self, pod: &NodePod, reason: &'static str, message: String) {
-        self.event(pod, PullEvent { is_warning: false, reason, message });
+        self.event(pod, PullEvent { is_warning: false, reason, message, field: String::new() });
     }
 
     /// Reports an event of type `Warning`.
     pub(crate) fn warn(&self, pod: &NodePod, reason: &'static str, message: String) {
-        self.event(pod, PullEvent { is_warning: true, reason, message });
+        self.event(pod, PullEvent { is_warning: true, reason, message, field: String::new() });
+    }
+
+    /// Reports an event of a container.
+    pub(crate) fn report_of(
+        &self,
+        pod: &NodePod,
+        container: &str,
+        reason: &'static str,
+        message: String,
+    ) {
+        let field = pod.field(container);
+        self.event(pod, PullEvent { is_warning: false, reason, message, field });
+    }
+
+    /// Reports an event of type `Warning` of a container.
+    pub(crate) fn warn_of(
+        &self,
+        pod: &NodePod,
+        container: &str,
+        reason: &'static str,
+        message: String,
+    ) {
+        let field = pod.field(container);
+        self.event(pod, PullEvent { is_warning: true, reason, message, field });
     }
 
     fn event(&self, pod: &NodePod, event: PullEvent) {

@@ -153,6 +153,18 @@ impl NodePod {
         self.all_containers().chain(ephemeral).find(|container| container.name == name)
     }
 
+    /// Path of a container, as events name it: `spec.containers{main}`.
+    pub(crate) fn field(&self, container: &str) -> String {
+        let is_init = self.spec.init_containers.iter().flatten().any(|it| it.name == container);
+        let is_ephemeral = self.ephemeral.iter().any(|one| one.container.name == container);
+        let list = match (is_init, is_ephemeral) {
+            (true, _) => "initContainers",
+            (false, true) => "ephemeralContainers",
+            (false, false) => "containers",
+        };
+        format!("spec.{list}{{{container}}}")
+    }
+
     pub(crate) fn identity(&self) -> PodIdentity {
         PodIdentity {
             namespace: self.namespace.clone(),

@@ -278,7 +278,7 @@ pub(crate) async fn kill(
     report: &ContainerReport,
 ) -> Result<(), CriError> {
     let name = name_of(report).0;
-    node.report(pod, "Killing", format!("Container {name} resize requires restart"));
+    node.report_of(pod, name, "Killing", format!("Container {name} resize requires restart"));
     let (ip, grace) = (hooks::address(node, seen), assemble::grace(pod));
     hooks::stop(node, &hooks::StoppingContainer { pod: Some(pod), report, ip, grace }).await
 }

@@ -285,7 +285,7 @@ async fn kill(
     let is_last = pod.spec.restart_policy.as_deref() == Some("Never")
         && pod.spec.containers.iter().any(|container| container.name == name);
     let then = if is_last && !has_changed { "" } else { ", will be restarted" };
-    node.report(pod, "Killing", format!("Container {name} {why}{then}"));
+    node.report_of(pod, name, "Killing", format!("Container {name} {why}{then}"));
     let grace = probe.and_then(|probe| probe.grace).unwrap_or_else(|| assemble::grace(pod));
     let ip = hooks::address(node, seen);
     let stopping = StoppingContainer { pod: Some(pod), report, ip, grace };
@@ -306,7 +306,7 @@ fn report_pauses(
             let message = format!(
                 "Back-off restarting failed container {name} in pod {own}_{namespace}({uid})"
             );
-            node.warn(pod, "BackOff", message);
+            node.warn_of(pod, name, "BackOff", message);
         }
     }
 }
@@ -427,6 +427,7 @@ async fn start(
     let image = container.image.clone().unwrap_or_default();
     let mut pull = PullRequest {
         pod: pod.identity(),
+        field: pod.field(name),
         policy: policy(container.image_pull_policy.as_deref(), &image),
         image,
         credentials: Vec::new(),
@@ -450,18 +451,15 @@ async fn start(
     let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
     let hosts = names::hosts_mount(node, pod, container, &pod_ips).await?;
     let facts = node.facts(pod_ips).await;
+    let failed = |why: &dyn std::fmt::Display| {
+        node.warn_of(pod, name, "Failed", format!("Error: {why}"));
+    };
     let environment = environment::resolve(&*node.objects, pod, container, &facts).await;
-    let mut environment = environment.inspect_err(|error| {
-        node.warn(pod, "Failed", format!("Error: {error}"));
-    })?;
+    let mut environment = environment.inspect_err(|error| failed(error))?;
     let mounts = volumes::mounts(node, pod, container, &mut environment).await;
-    let mut mounts = mounts.inspect_err(|error| {
-        node.warn(pod, "Failed", format!("Error: {error}"));
-    })?;
+    let mut mounts = mounts.inspect_err(|error| failed(error))?;
     let devices = volumes::devices(node, pod, container).await;
-    let devices = devices.inspect_err(|error| {
-        node.warn(pod, "Failed", format!("Error: {error}"));
-    })?;
+    let devices = devices.inspect_err(|error| failed(error))?;
     mounts.push(termination::mount(node, pod, container, attempt).await?);
     mounts.extend(hosts);
     let unified = node.process_limit().unified();
@@ -480,21 +478,21 @@ async fn start(
         sandbox_config: Some(sandbox_config),
     };
     let created = node.runtime.create_container(request).await;
-    let created = created.inspect_err(|error| node.warn(pod, "Failed", format!("Error: {error}")));
+    let created = created.inspect_err(|error| failed(error));
     let container_id = created.map_err(WorkerError::Create)?.container_id;
-    node.report(pod, "Created", format!("Container created: {name}"));
+    node.report_of(pod, name, "Created", "Container created".to_owned());
     let request = StartContainerRequest { container_id: container_id.clone() };
     if let Err(error) = node.runtime.start_container(request).await {
         // Otherwise it would be found as created, and replaced in a loop.
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
-        node.warn(pod, "Failed", format!("Error: {error}"));
+        failed(&error);
         return Err(WorkerError::Start(error));
     }
-    node.report(pod, "Started", format!("Container started: {name}"));
+    node.report_of(pod, name, "Started", "Container started".to_owned());
     let ip = hooks::address(node, seen);
     let target = ActedContainer { id: container_id, container: container.clone(), ip };
     if let Err(why) = hooks::post_start(node, &target).await {
-        node.warn(pod, "FailedPostStartHook", "PostStartHook failed".to_owned());
+        node.warn_of(pod, name, "FailedPostStartHook", "PostStartHook failed".to_owned());
         let metadata = Some(ContainerMetadata { name: name.to_owned(), attempt });
         let annotations = hooks::annotations(container);
         let ActedContainer { id, ip, .. } = target;
@@ -531,7 +529,7 @@ async fn check_user(
         image = node.images.runtime().image_status(request).await?.image;
     }
     let Some(why) = run_as::refusal(pod, container, image.as_ref()) else { return Ok(()) };
-    node.warn(pod, "Failed", format!("Error: {why}"));
+    node.warn_of(pod, &container.name, "Failed", format!("Error: {why}"));
     Err(WorkerError::User(why))
 }
 

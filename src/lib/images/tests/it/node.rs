@@ -29,6 +29,11 @@ impl PodEvents {
         own.map(|(at, _, event)| ((*at - start).as_secs(), event.reason)).collect()
     }
 
+    /// Containers that events are about.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        self.0.lock().iter().map(|(_, _, event)| event.field.clone()).collect()
+    }
+
     pub(crate) fn messages(&self, pod: &str) -> Vec<String> {
         let events = self.0.lock();
         let own = events.iter().filter(|(_, name, _)| name == pod);
@@ -97,6 +102,7 @@ pub(crate) fn request(pod: &str, image: &str) -> PullRequest {
             name: pod.to_owned(),
             uid: format!("uid-{pod}"),
         },
+        field: "spec.containers{main}".to_owned(),
         image: image.to_owned(),
         policy: PullPolicy::IfNotPresent,
         credentials: Vec::new(),

@@ -25,6 +25,7 @@ async fn never_and_present_do_not_pull() {
     let text =
         "Container image \"r.io/a:v1\" already present on machine and can be accessed by the pod";
     assert_eq!(node.events.messages("present"), [text]);
+    assert!(node.events.fields().iter().all(|field| field == "spec.containers{main}"));
     let text = node.metrics();
     let row = "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",\
                present_locally=\"true\",pull_required=\"false\"} 1";

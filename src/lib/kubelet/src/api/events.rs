@@ -51,9 +51,8 @@ impl PullEvents for EventSink {
     }
 }
 
-/// Name and count of a written event.
-type WrittenEvents = HashMap<(PodIdentityKey, &'static str, String), (String, i32)>;
-type PodIdentityKey = String;
+/// Name and count of a written event, by its object, reason and message.
+type WrittenEvents = HashMap<(String, &'static str, String), (String, i32)>;
 
 impl WaitingEvents {
     /// Writes until dropped.
@@ -79,7 +78,8 @@ async fn write(
     let WaitingEvent { pod, event, context, at } = waiting;
     let client = context.map_or_else(|| client.clone(), |context| traced(client, &context));
     let events: Api<Event> = Api::namespaced(client, &pod.namespace);
-    let key = (pod.uid.clone(), event.reason, event.message.clone());
+    let whose = format!("{} {}", pod.uid, event.field);
+    let key = (whose, event.reason, event.message.clone());
     let time = Some(Time(*at));
     if let Some((name, count)) = remembered.get_mut(&key) {
         *count += 1;
@@ -91,9 +91,21 @@ async fn write(
         }
     }
     let name = format!("{}.{:x}", pod.name, at.as_nanosecond());
-    let object = Event {
+    let object = object(node, waiting, &name);
+    events.create(&PostParams::default(), &object).await?;
+    if remembered.len() >= MAX_REMEMBERED {
+        remembered.clear();
+    }
+    remembered.insert(key, (name, 1));
+    Ok(())
+}
+
+fn object(node: &str, waiting: &WaitingEvent, name: &str) -> Event {
+    let WaitingEvent { pod, event, at, .. } = waiting;
+    let time = Some(Time(*at));
+    Event {
         metadata: ObjectMeta {
-            name: Some(name.clone()),
+            name: Some(name.to_owned()),
             namespace: Some(pod.namespace.clone()),
             ..ObjectMeta::default()
         },
@@ -103,6 +115,7 @@ async fn write(
             namespace: Some(pod.namespace.clone()),
             name: Some(pod.name.clone()),
             uid: Some(pod.uid.clone()),
+            field_path: Some(event.field.clone()).filter(|field| !field.is_empty()),
             ..ObjectReference::default()
         },
         type_: Some(if event.is_warning { "Warning" } else { "Normal" }.to_owned()),
@@ -119,11 +132,26 @@ async fn write(
         reporting_component: Some("kubelet".to_owned()),
         reporting_instance: Some(node.to_owned()),
         ..Event::default()
-    };
-    events.create(&PostParams::default(), &object).await?;
-    if remembered.len() >= MAX_REMEMBERED {
-        remembered.clear();
     }
-    remembered.insert(key, (name, 1));
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_a_container_names_its_field() {
+        let pod = PodIdentity { namespace: "ns".into(), name: "p".into(), uid: "u".into() };
+        let of = |field: &str| {
+            let (message, field) = ("Container created".to_owned(), field.to_owned());
+            let event = PullEvent { is_warning: false, reason: "Created", message, field };
+            let at = Timestamp::UNIX_EPOCH;
+            let waiting = WaitingEvent { pod: pod.clone(), event, context: None, at };
+            object("n", &waiting, "e").involved_object
+        };
+        let container = of("spec.containers{main}");
+        assert_eq!(container.field_path.as_deref(), Some("spec.containers{main}"));
+        assert_eq!((container.name.as_deref(), container.uid.as_deref()), (Some("p"), Some("u")));
+        assert_eq!(of("").field_path, None, "the pod itself");
+    }
 }

@@ -260,7 +260,8 @@ impl ProbeSeries<'_> {
                 let is_untried = matches!(error, ActionError::Untried(_));
                 let what =
                     if is_untried { "errored and resulted in unknown state" } else { "failed" };
-                node.warn(pod, "Unhealthy", format!("{} probe {what}: {error}", self.name));
+                let message = format!("{} probe {what}: {error}", self.name);
+                node.warn_of(pod, &target.container.name, "Unhealthy", message);
                 if is_untried {
                     continue;
                 }
