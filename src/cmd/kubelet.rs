@@ -15,7 +15,7 @@ use ferrokube_images::{ImageAccess, ImageManager, PullMetrics};
 use ferrokube_kubelet::{
     BootstrapFiles, CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile,
     KubeletPaths, KubeletServer, KubeletSettings, NodeApi, NodeCertificates, NodeIdentity,
-    ProcessLimit, ServerSettings,
+    ProcessLimit, RuntimeOperations, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -414,8 +414,9 @@ impl KubeletSetup {
             .mode(0o750)
             .create(&root)
             .with_context(|| format!("cannot create the kubelet's directory {}", root.display()))?;
+        let operations = RuntimeOperations::default();
         let socket = |endpoint: &str| -> anyhow::Result<Runtime> {
-            Ok(Runtime::new(Arc::new(RuntimeSocket::new(endpoint)?)))
+            Ok(Runtime::new(operations.counted(Arc::new(RuntimeSocket::new(endpoint)?))))
         };
         let runtime = socket(&config.container_runtime_endpoint)?
             .within(Some(config.runtime_request_timeout));
@@ -441,7 +442,10 @@ impl KubeletSetup {
             if let Some(server) = config.server {
                 let names = serving_names(&identity);
                 let is_requested = server.requests_certificate;
-                let mut server = KubeletServer::bind(server, names, |all| metrics.register(all))?;
+                let mut server = KubeletServer::bind(server, names, |all| {
+                    metrics.register(all);
+                    operations.register(all);
+                })?;
                 if is_requested {
                     server = server.requesting(certificates.clone());
                 }

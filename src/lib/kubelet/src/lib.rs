@@ -34,6 +34,7 @@
 //! - **Resizes** (`resize.rs`): changed CPU and memory of running containers, in place.
 //! - **Under resource pressure** (`eviction/`) the node reports conditions, admits no more pods,
 //!   removes unused images, and evicts pods one at a time.
+//! - **Calls** to the runtime are counted by method (`operations.rs`).
 //! - **Processes** of a pod are limited in number by control groups (`process_limit.rs`).
 //! - **Logs** (`log_files/`) are rotated by size; followers continue in the next file.
 //! - **Certificates** (`certificates/`) of the node are requested from the API server and renewed.
@@ -68,6 +69,7 @@ mod node;
 mod objects;
 mod observe;
 mod oom;
+mod operations;
 mod pod;
 mod pod_loop;
 mod probes;
@@ -99,6 +101,7 @@ pub use eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
 pub use eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};
 pub use kubelet::Kubelet;
 pub use node::KubeletPaths;
+pub use operations::RuntimeOperations;
 pub use pod::{NodePod, NodePodError};
 pub use process_limit::ProcessLimit;
 pub use pull_secrets::providers::{CredentialProviderError, CredentialProviders};
