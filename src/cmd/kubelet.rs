@@ -92,6 +92,12 @@ pub(crate) struct KubeletFlags {
     /// Directory of the plug-ins' executables
     #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
     image_credential_provider_bin_dir: Option<PathBuf>,
+    /// Name servers of the cluster, for pods [default: those of the node]
+    #[arg(long, value_name = "IP,...", value_delimiter = ',')]
+    cluster_dns: Vec<String>,
+    /// Domain of the cluster's services [default: cluster.local]
+    #[arg(long, value_name = "DOMAIN")]
+    cluster_domain: Option<String>,
     #[command(flatten)]
     server: KubeletServerFlags,
     #[command(flatten)]
@@ -177,6 +183,8 @@ impl KubeletFlags {
             register_node: self.register_node,
             max_pods: self.max_pods,
             pod_pids_limit: self.pod_max_pids,
+            cluster_dns: Some(self.cluster_dns.clone()).filter(|servers| !servers.is_empty()),
+            cluster_domain: self.cluster_domain.clone(),
             server: ServerSettings {
                 requests_certificate: self.certificates.rotate_server_certificates,
                 ..self.server.settings()
@@ -512,4 +520,35 @@ async fn learn_capabilities(images: &ImageManager, report: &impl Fn(RuntimeState
         tracing::info!("the container runtime answers");
     }
     report(RuntimeState::Answers);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct KubeletCli {
+        #[command(flatten)]
+        flags: KubeletFlags,
+    }
+
+    #[test]
+    fn flags_are_settings_of_their_names() {
+        let settings = |flags: &[&str]| {
+            let cli = KubeletCli::try_parse_from([&["x"], flags].concat()).unwrap();
+            cli.flags.settings()
+        };
+        let given = settings(&[
+            "--cluster-dns=10.0.0.10,fd00::10",
+            "--cluster-domain=example.org",
+            "--serialize-image-pulls=false",
+            "--max-parallel-image-pulls=3",
+        ]);
+        assert_eq!(given.cluster_dns.unwrap(), ["10.0.0.10", "fd00::10"]);
+        assert_eq!(given.cluster_domain.unwrap(), "example.org");
+        assert_eq!(given.serialize_image_pulls, Some(false));
+        assert_eq!(given.max_parallel_image_pulls, Some(3));
+        assert_eq!(settings(&[]).cluster_dns, None, "the file's count");
+    }
 }
