@@ -15,7 +15,7 @@ use ferrokube_images::{ImageAccess, ImageManager, PullMetrics};
 use ferrokube_kubelet::{
     BootstrapFiles, CredentialProviders, EventSink, Kubelet, KubeletConfig, KubeletConfigFile,
     KubeletPaths, KubeletServer, KubeletSettings, NodeApi, NodeCertificates, NodeIdentity,
-    ProcessLimit, RuntimeOperations, ServerSettings,
+    NodeTaint, ProcessLimit, RuntimeOperations, ServerSettings,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -50,6 +50,9 @@ pub(crate) struct KubeletFlags {
     /// Labels to register the node with
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = label)]
     node_labels: Vec<(String, String)>,
+    /// Taints to register the node with
+    #[arg(long, value_name = "KEY=VALUE:EFFECT,...", value_delimiter = ',')]
+    register_with_taints: Vec<NodeTaint>,
     /// Create the Node object
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     register_node: Option<bool>,
@@ -181,6 +184,8 @@ impl KubeletFlags {
             registry_burst: self.registry_burst,
             rotate_certificates: self.certificates.rotate_certificates,
             register_node: self.register_node,
+            register_with_taints: Some(self.register_with_taints.clone())
+                .filter(|taints| !taints.is_empty()),
             max_pods: self.max_pods,
             pod_pids_limit: self.pod_max_pids,
             cluster_dns: Some(self.cluster_dns.clone()).filter(|servers| !servers.is_empty()),
@@ -239,6 +244,7 @@ pub(super) fn identity(
             env!("CARGO_PKG_VERSION")
         ),
         labels: BTreeMap::new(),
+        taints: config.register_with_taints.clone(),
         is_registered: config.register_node,
         max_pods: config.max_pods,
         status_interval: config.node_status_update_frequency,

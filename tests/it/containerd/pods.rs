@@ -228,7 +228,8 @@ async fn a_volume_in_memory_and_parts_of_volumes_are_mounted_and_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_has_no_more_processes_than_its_node_allows() {
-    let settings = json!({"podPidsLimit": 24});
+    let taint = json!({"key": "example.com/few", "effect": "NoSchedule"});
+    let settings = json!({"podPidsLimit": 24, "registerWithTaints": [taint]});
     let Some(node) = NodeUnderTest::start_with(settings).await else { return };
     // A shell that cannot fork ends; its children stay.
     let script = "(i=0; while [ $i -lt 64 ]; do sleep 300 & i=$((i+1)); done) 2>/dev/null; \
@@ -249,6 +250,9 @@ async fn a_pod_has_no_more_processes_than_its_node_allows() {
         |pod: &Value| ["Succeeded", "Failed"].iter().any(|it| pod["status"]["phase"] == *it);
     let ended = node.until("forks", "it ends", is_over).await;
     assert_eq!(ended["status"]["phase"], "Succeeded", "{ended}\n{}", node.log());
+    let own = node.admin.get(&format!("/api/v1/nodes/{NODE}")).await.unwrap().body;
+    let taints = own["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    assert!(taints.contains(&taint), "{own}");
     node.admin.delete(&format!("{PODS}/forks")).await.unwrap();
     node.until_gone("forks").await;
     let name = format!("kubepods/pod{}", ended["metadata"]["uid"].as_str().unwrap());

@@ -110,6 +110,7 @@ fn kubelet(name: &str, client: kube::Client, folder: &Path) -> Kubelet {
         server_port: None,
         version: "v1.36.0".to_owned(),
         labels: BTreeMap::new(),
+        taints: Vec::new(),
         is_registered: true,
         max_pods: config.max_pods,
         status_interval: config.node_status_update_frequency,

@@ -95,7 +95,7 @@ pub use api::{EventSink, NodeApi, NodeIdentity};
 pub use certificates::{BootstrapFiles, NodeBootstrapError, NodeCertificates};
 pub use config::{
     EvictionSettings, HousekeepingSettings, KubeletConfig, KubeletConfigError, KubeletConfigFile,
-    KubeletSettings, LogRotation, ServerConfig, ServerSettings,
+    KubeletSettings, LogRotation, NodeTaint, ServerConfig, ServerSettings,
 };
 pub use eviction::figures::{FigureSource, NodeFigures, ResourceFigure};
 pub use eviction::threshold::{EvictionPolicy, EvictionSignal, EvictionThreshold};

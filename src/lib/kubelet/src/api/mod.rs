@@ -17,6 +17,7 @@ pub use events::EventSink;
 pub(crate) use listing::{ApiPods, ApiServices};
 pub(crate) use objects::ApiObjects;
 
+use crate::config::NodeTaint;
 use crate::node::PodNode;
 use crate::pod::NodePod;
 use events::WaitingEvents;
@@ -43,6 +44,8 @@ pub struct NodeIdentity {
     pub version: String,
     /// Labels to register with, besides the well-known ones.
     pub labels: BTreeMap<String, String>,
+    /// Taints to register with.
+    pub taints: Vec<NodeTaint>,
     /// Whether to create the Node object.
     pub is_registered: bool,
     /// Max number of pods.

@@ -10,7 +10,8 @@ use ferrokube_client::Outage;
 use ferrokube_cri::RuntimeStatusRequest;
 use ferrokube_images::go_duration;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    Taint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -148,13 +149,20 @@ async fn register(
     .map(|(name, value)| (name.to_owned(), value.clone()))
     .into();
     labels.extend(identity.labels.clone());
+    let taints = identity.taints.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        ..Taint::default()
+    });
+    let taints = Some(taints.collect::<Vec<_>>()).filter(|taints| !taints.is_empty());
     let node = Node {
         metadata: ObjectMeta {
             name: Some(identity.name.clone()),
             labels: Some(labels),
             ..ObjectMeta::default()
         },
-        spec: None,
+        spec: taints.map(|taints| NodeSpec { taints: Some(taints), ..NodeSpec::default() }),
         status: Some(status.clone()),
     };
     tracing::info!(node = identity.name, "registering the node");

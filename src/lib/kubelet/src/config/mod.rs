@@ -9,6 +9,7 @@ mod eviction;
 mod fields;
 mod housekeeping;
 mod server;
+mod taints;
 
 use crate::eviction::threshold::EvictionPolicy;
 use dns::ClusterDns;
@@ -24,6 +25,7 @@ pub use server::{ServerConfig, ServerSettings};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+pub use taints::NodeTaint;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -78,6 +80,8 @@ pub struct KubeletSettings {
     pub rotate_certificates: Option<bool>,
     /// Whether to create the Node object.
     pub register_node: Option<bool>,
+    /// Taints that it is created with.
+    pub register_with_taints: Option<Vec<NodeTaint>>,
     /// Max number of pods.
     pub max_pods: Option<i64>,
     /// Max number of a pod's processes; not positive: no limit.
@@ -130,6 +134,8 @@ pub struct KubeletConfig {
     pub rotate_certificates: Option<bool>,
     /// Whether to create the Node object.
     pub register_node: bool,
+    /// Taints that it is created with.
+    pub register_with_taints: Vec<NodeTaint>,
     /// Max number of pods.
     pub max_pods: u32,
     /// Max number of a pod's processes.
@@ -323,6 +329,7 @@ impl KubeletSettings {
             "registryPullQPS" => self.registry_pull_qps = number,
             "rotateCertificates" => self.rotate_certificates = value.as_bool(),
             "registerNode" => self.register_node = value.as_bool(),
+            "registerWithTaints" => self.register_with_taints = Some(NodeTaint::read_all(value)?),
             "maxPods" => self.max_pods = number.filter(|pods| *pods != 0),
             "podPidsLimit" => self.pod_pids_limit = number,
             "nodeLeaseDurationSeconds" => {
@@ -362,6 +369,7 @@ impl KubeletSettings {
             registry_burst: self.registry_burst.or(below.registry_burst),
             rotate_certificates: self.rotate_certificates.or(below.rotate_certificates),
             register_node: self.register_node.or(below.register_node),
+            register_with_taints: self.register_with_taints.or(below.register_with_taints),
             max_pods: self.max_pods.or(below.max_pods),
             pod_pids_limit: self.pod_pids_limit.or(below.pod_pids_limit),
             node_status_update_frequency: self
@@ -466,6 +474,7 @@ impl KubeletSettings {
             },
             rotate_certificates: self.rotate_certificates,
             register_node: self.register_node.unwrap_or(true),
+            register_with_taints: self.register_with_taints.unwrap_or_default(),
             max_pods: number(max_pods),
             pod_pids_limit: positive(self.pod_pids_limit.unwrap_or(POD_PIDS)),
             is_pids_limit_given: self.pod_pids_limit.is_some(),
