@@ -1,7 +1,7 @@
 //! The KubeletConfiguration file: I01, D7, D8, D9.
 
 use ferrokube_images::CredentialVerification;
-use ferrokube_kubelet::{KubeletConfig, KubeletConfigFile, KubeletSettings};
+use ferrokube_kubelet::{KubeletConfig, KubeletConfigFile, KubeletSettings, NodeTaint};
 use std::time::Duration;
 
 fn file(fields: &str) -> String {
@@ -29,6 +29,21 @@ fn i01_d07_both_names_of_the_limit_are_read_and_must_agree() {
         Err("invalid configuration: maxParallelImagePulls 4 and its alias \
              maxParallelImagePulling 3 must not differ"
             .to_owned())
+    );
+}
+
+#[test]
+fn taints_are_read_and_checked() {
+    let taints = |fields| config(fields).map(|config| config.register_with_taints);
+    assert_eq!(taints(""), Ok(Vec::new()));
+    let read = taints(
+        "registerWithTaints: [{key: a, value: b, effect: NoSchedule}, {key: c, effect: NoExecute}]",
+    );
+    let wanted = ["a=b:NoSchedule", "c:NoExecute"].map(|text| text.parse::<NodeTaint>().unwrap());
+    assert_eq!(read, Ok(wanted.to_vec()));
+    assert_eq!(
+        taints("registerWithTaints: [{key: a, effect: Never}]"),
+        Err("failed to decode: invalid taint: a=:Never".to_owned())
     );
 }
 
