@@ -36,7 +36,7 @@ mod tracing;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use ferrokube_doctor::with_causes;
+use ferrokube_trace::with_causes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;

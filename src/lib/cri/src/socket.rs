@@ -3,9 +3,9 @@
 use crate::error::{CallCode, CriError};
 use crate::runtime::{Transport, TransportFuture};
 use bytes::{Buf, BufMut, Bytes};
+use ferrokube_trace::{append_causes, sources};
 use http::HeaderMap;
 use http::uri::PathAndQuery;
-use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use tonic::client::Grpc;
@@ -90,21 +90,12 @@ impl Transport for RuntimeSocket {
 /// Longest message of an error: events and the back-off of each pod keep it.
 const MAX_MESSAGE: usize = 4096;
 
-/// Causes of a status, the outermost first.
-fn sources(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    std::iter::successors(Error::source(status), |cause| (**cause).source())
-}
-
 pub(crate) fn error(status: &Status) -> CriError {
     let mut message = status.message().to_owned();
     // A failed connection may say why only in its sources, of which each repeats the next one or
     // says no more than that it is of the transport.
-    for cause in sources(status).filter(|cause| !cause.is::<tonic::transport::Error>()) {
-        let cause = cause.to_string();
-        if !message.contains(&cause) {
-            message = format!("{message}: {cause}");
-        }
-    }
+    let causes = sources(status).filter(|cause| !cause.is::<tonic::transport::Error>());
+    append_causes(&mut message, causes, usize::MAX);
     if message.len() > MAX_MESSAGE {
         let end = (0..=MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
         message.truncate(end.unwrap_or(0));

@@ -1,7 +1,8 @@
 //! The files of a data directory: modes, owners, format.
 
-use crate::{Finding, with_causes};
+use crate::Finding;
 use ferrokube_pki::files;
+use ferrokube_trace::with_causes;
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -81,18 +81,3 @@ impl Finding {
 fn line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
-
-/// On one line: `outermost: cause: cause`. A cause that the text has already is left out: errors of
-/// some libraries quote theirs.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let quoted = cause.to_string();
-        if !text.contains(&quoted) {
-            text = format!("{text}: {quoted}");
-        }
-        next = cause.source();
-    }
-    text
-}

@@ -1,8 +1,9 @@
 //! Checks of the journal: its integrity, and which process holds it.
 
-use crate::{Finding, with_causes};
+use crate::Finding;
 use ferrokube_storage::JournalFiles;
 use ferrokube_storage::journal::io::{Io, SystemDisk};
+use ferrokube_trace::with_causes;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

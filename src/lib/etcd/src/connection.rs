@@ -6,6 +6,7 @@ use crate::proto::{
     TxnResponse, WatchResponse,
 };
 use crate::remembered::Remembered;
+use ferrokube_trace::{append_causes, sources};
 use futures::Stream;
 use http::uri::PathAndQuery;
 use parking_lot::RwLock;
@@ -528,15 +529,7 @@ pub(crate) fn is_of_etcd(status: &Status) -> bool {
 /// show that: a connection on which a call was sent can end with any of them, such as "host
 /// unreachable".
 pub(crate) fn is_unsent(status: &Status) -> bool {
-    use std::error::Error;
-    let mut source: Option<&(dyn Error + 'static)> = Error::source(status);
-    while let Some(error) = source {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
+    sources(status).any(|cause| cause.is::<ConnectError>())
 }
 
 /// A failed call for operators, with causes that its message omits, such as certificate errors.
@@ -544,15 +537,8 @@ pub(crate) fn reason(url: &str, status: &Status) -> String {
     let message = status.message();
     let what = if message.is_empty() { status.code().description() } else { message };
     let mut text = format!("{url}: {what}");
-    let mut source = std::error::Error::source(status);
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.contains(&cause) && cause != "transport error" {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        source = error.source();
-    }
+    let causes = sources(status).filter(|cause| cause.to_string() != "transport error");
+    append_causes(&mut text, causes, usize::MAX);
     text
 }
 

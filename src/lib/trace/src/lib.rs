@@ -2,10 +2,11 @@
 //! extracts and injects them over a [`Carrier`], and adds them to log lines.
 //!
 //! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a
-//! collector, if configured.
+//! collector, if configured. [`causes`] joins an error and its causes.
 
 pub mod annotation;
 pub mod carrier;
+pub mod causes;
 pub mod context;
 pub mod export;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub mod propagator;
 pub mod scope;
 
 pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, inject};
+pub use causes::{append_causes, sources, with_causes};
 pub use context::TraceContext;
 pub use export::{Span, SpanSide, SpanStart, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};

@@ -1,5 +1,6 @@
 //! Formats an event as one line.
 
+use crate::causes::{Bounded, append_causes, cut_to, sources};
 use crate::context::TraceContext;
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -142,10 +143,10 @@ impl Line {
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            let _ = write!(Bounded(&mut self.message), "{value:?}");
+            let _ = write!(Bounded::new(&mut self.message, MAX_VALUE_BYTES), "{value:?}");
         } else {
             let mut text = String::new();
-            let _ = write!(Bounded(&mut text), "{value:?}");
+            let _ = write!(Bounded::new(&mut text, MAX_VALUE_BYTES), "{value:?}");
             self.string(field.name(), &text);
         }
     }
@@ -181,41 +182,14 @@ impl Visit for Line {
     /// Records the error with its chain of sources, but for those that the text above quotes.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let mut text = String::new();
-        let _ = write!(Bounded(&mut text), "{value}");
-        let mut source = value.source();
-        while let Some(error) = source.filter(|_| text.len() < MAX_VALUE_BYTES) {
-            let mut cause = String::new();
-            let _ = write!(Bounded(&mut cause), "{error}");
-            if !text.contains(&cause) {
-                let _ = write!(Bounded(&mut text), ": {cause}");
-            }
-            source = error.source();
-        }
+        let _ = write!(Bounded::new(&mut text, MAX_VALUE_BYTES), "{value}");
+        append_causes(&mut text, sources(value), MAX_VALUE_BYTES);
         self.string(field.name(), &text);
-    }
-}
-
-/// A writer that truncates without an error.
-struct Bounded<'a>(&'a mut String);
-
-impl fmt::Write for Bounded<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MAX_VALUE_BYTES.saturating_sub(self.0.len());
-        self.0.push_str(cut_to(text, room));
-        Ok(())
     }
 }
 
 fn cut(text: &str) -> &str {
     cut_to(text, MAX_VALUE_BYTES)
-}
-
-fn cut_to(text: &str, bytes: usize) -> &str {
-    let mut end = bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 fn is_plain(text: &str) -> bool {
