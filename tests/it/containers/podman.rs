@@ -10,7 +10,7 @@ use tempfile::TempDir;
 const MUST: &str = "FERROKUBE_MUST_PODMAN";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/container/image");
 /// Rights and limits of each container: none, and those of small machines.
-const CONTAINED: [&str; 9] = [
+const CONTAINED: [&str; 10] = [
     "--network=host",
     "--read-only",
     "--cap-drop=ALL",
@@ -19,6 +19,7 @@ const CONTAINED: [&str; 9] = [
     "--ulimit=nproc=1024:1024",
     "--memory=512m",
     "--pull=never",
+    "--log-driver=k8s-file",
     "--detach",
 ];
 
@@ -186,8 +187,12 @@ async fn images_run_without_rights_on_read_only_roots() {
     check(&kubectl, &kubeconfig, &["get", "namespace", "shop", "-o", "name"], "namespace/shop");
     podman.stop("all-in-one");
     // Needs a runtime of containers for more.
-    let image = "localhost/ferrokube/kubelet";
-    let help =
-        podman.run(&["run", "--rm", "--network=host", CONTAINED[4], CONTAINED[5], image, "--help"]);
-    assert!(help.contains("--container-runtime-endpoint"), "{help}");
+    let kubelet = ["--hostname-override=node-a", "--container-runtime-endpoint=unix:///none.sock"];
+    podman.start("kubelet", "kubelet", "pods:/var/lib/kubelet", &kubelet);
+    wait_until("the kubelet waits for its runtime", BOUND, || async {
+        let log = podman.logs("kubelet");
+        if log.contains("the container runtime does not answer") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    podman.stop("kubelet");
 }
