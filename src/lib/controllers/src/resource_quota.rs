@@ -244,8 +244,8 @@ fn counted(discovered: &Discovered, counted_as: CountedAs) -> HashMap<String, &D
     counted
 }
 
-/// Usage that kube-controller-manager computes from pods, services and claims, which are not served
-/// here.
+/// Usage that kube-controller-manager computes from pods, services and claims: none is computed
+/// here, and that of resources that are not served is zero.
 fn is_measured(key: &str) -> bool {
     matches!(
         key.strip_prefix("count/").unwrap_or(key),
