@@ -374,6 +374,12 @@ async fn fault_32_a_webhook_for_everything_that_is_down_locks_nobody_out() {
     assert_eq!(elected.status, 201, "{}", elected.text);
     let refused = admin.post(leases, &json!({"metadata": {"name": "another"}})).await.unwrap();
     assert_eq!(refused.status, 500, "{}", refused.text);
+    let constraints = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+        "operations": ["CREATE"], "resources": ["secrets"]}]});
+    let policy = json!({"metadata": {"name": "p"},
+        "spec": {"matchConstraints": constraints, "validations": [{"expression": "true"}]}});
+    let made = admin.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
     cluster.restart().unwrap();
     let admin = cluster.admin().unwrap();
     for plural in ["mutatingwebhookconfigurations/m", "validatingwebhookconfigurations/v"] {
