@@ -307,8 +307,8 @@ mod tests {
             } else if !left.is_empty() {
                 index.remove(&left.swap_remove(dice.below(left.len())));
             }
-            let [name, field, left] = [0; 3].map(|_| format!("v{}", dice.below(6)));
-            let previous = Some(event(revision, &name, &left).entry);
+            let [name, field, before] = [0; 3].map(|_| format!("v{}", dice.below(6)));
+            let previous = Some(event(revision, &name, &before).entry);
             let event = Event { previous, ..event(revision, &name, &field) };
             let mut woken = Vec::new();
             index.mark([&event, &event].into_iter(), &mut woken);
