@@ -66,7 +66,7 @@ pub(crate) async fn forward(
 }
 
 /// Waits for another server: with the request's seats until [`SEATED`] has passed, then without.
-pub(crate) async fn seated_at_first<T>(mut call: Pin<&mut impl Future<Output = T>>) -> T {
+async fn seated_at_first<T>(mut call: Pin<&mut impl Future<Output = T>>) -> T {
     match tokio::time::timeout(SEATED, &mut call).await {
         Ok(answered) => answered,
         Err(_) => {

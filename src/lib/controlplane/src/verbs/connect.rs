@@ -2,7 +2,6 @@
 
 use crate::action::ResourceAction;
 use crate::body;
-use crate::delegate::seated_at_first;
 use crate::exchange::Request;
 use crate::rejection::Rejection;
 use crate::resource_api::ResourceApi;
@@ -15,7 +14,6 @@ use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 use ferrokube_storage::Need;
 use ferrokube_trace::SpanInfo;
-use std::pin::pin;
 
 pub(crate) async fn connect(
     api: &ResourceApi,
@@ -52,9 +50,10 @@ pub(crate) async fn connect(
             object: action.resource().map_or("", ResourceAction::name),
         },
     };
-    let connected = seated_at_first(pin!(connections.connect(call))).await;
-    // Streaming needs no seat.
+    // As in kube-apiserver, which gives long-running requests none: many slow handshakes with one
+    // server would otherwise hold the seats of everybody at this level.
     ferrokube_flow::leave_seat();
+    let connected = connections.connect(call).await;
     connected.map_err(|error| rejection(error, Connections::is_proxy(target)))
 }
 

@@ -1,12 +1,17 @@
 //! A native kind is a row, a body, and rows of the data tables: nothing else knows of it.
 
-use crate::support::TestServer;
+use crate::priority::{LEVELS, SCHEMAS, has_level, level, read, schema, until};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
+use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::protobuf::Messages;
+use ferrokube_connect::{ConnectResource, ConnectSettings, Connections, LocateCall, LocateFuture};
+use ferrokube_controlplane::{ApiServerBuilder, Limits};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeKind, NativeSubresource};
 use ferrokube_resource::{Hooks, Policy, Printable, Scope, TableRow, Verbs};
 use ferrokube_schema::tables::Tables;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const GADGETS: &str = "/apis/toy.ferrokube.dev/v1/namespaces/default/gadgets";
 
@@ -89,10 +94,17 @@ const MESSAGES: &str = concat!(
 );
 
 async fn server() -> TestServer {
+    server_with(&ROW, |builder| builder).await
+}
+
+async fn server_with(
+    row: &NativeKind,
+    change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+) -> TestServer {
     let tables = Tables::parse(SCHEMA).unwrap().described(DESCRIPTIONS);
     let messages = Arc::new(Messages::parse(MESSAGES).unwrap());
-    let server = TestServer::stopped(|builder| builder.messages(messages));
-    server.registry.catalog().put(Arc::new(ROW.definition(&tables).unwrap()));
+    let server = TestServer::stopped(|builder| change(builder.messages(messages)));
+    server.registry.catalog().put(Arc::new(row.definition(&tables).unwrap()));
     server.plane.start().await.unwrap();
     let one = json!({"metadata": {"name": "one"}, "spec": {"color": "red", "size": 3}, "status": {"phase": "Odd"}});
     assert_eq!(server.post(GADGETS, &one).await.code, 201);
@@ -179,4 +191,51 @@ async fn warnings_of_a_kind_are_for_requests_that_it_handles() {
         let given: Vec<&str> = given.iter().map(|text| text.to_str().expect("text")).collect();
         assert_eq!((answer.code, &given[..]), (code, want), "{method} {path}");
     }
+}
+
+/// Gadgets whose servers do not answer.
+#[derive(Default)]
+struct Unanswered(AtomicUsize);
+
+impl ConnectResource for Unanswered {
+    fn locate<'a>(&'a self, _: LocateCall<'a>) -> LocateFuture<'a> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Many slow connections with one server would keep everybody of their level waiting.
+#[tokio::test]
+async fn connections_hold_no_seat() {
+    fn body() -> KindBody {
+        const EXEC: NativeSubresource =
+            NativeSubresource { name: "exec", kind: None, verbs: Verbs::CONNECT, reset: &[] };
+        KindBody { subresources: &[EXEC], reset: &[], ..super::native_kind::body() }
+    }
+    const CONNECTIONS: usize = 5;
+    let unanswered = Arc::new(Unanswered::default());
+    let gadgets = GroupResource::new("toy.ferrokube.dev", "gadgets");
+    let connections = Connections::new(&ConnectSettings::default());
+    let connections = connections.with(&gadgets, "exec", Arc::clone(&unanswered) as _);
+    let limits = Limits { readonly_inflight: 200, mutating_inflight: 92, ..Limits::default() };
+    let change = |builder: ApiServerBuilder| builder.limits(limits).connections(connections);
+    let server = server_with(&NativeKind { body, ..ROW }, change).await;
+    let small = level("small", json!({"type": "Reject"}));
+    assert_eq!(server.post(LEVELS, &small).await.code, 201);
+    assert_eq!(server.post(SCHEMAS, &schema("s", "small", "reader")).await.code, 201);
+    until(&server, &format!("{SCHEMAS}/s"), has_level).await;
+    let mut begun = tokio::task::JoinSet::new();
+    for number in 0..CONNECTIONS {
+        let (plane, method) = (server.plane.clone(), if number < 3 { "GET" } else { "POST" });
+        let request = http::Request::builder().uri(format!("{GADGETS}/one/exec")).method(method);
+        let request = request.header("authorization", "Bearer reader");
+        let request = request.body(ferrokube_serve::empty()).unwrap();
+        begun.spawn(async move { plane.call(request).await.status().as_u16() });
+    }
+    while unanswered.0.load(Ordering::Relaxed) < CONNECTIONS {
+        tokio::task::yield_now().await;
+        let ended = begun.try_join_next();
+        assert!(ended.is_none(), "{ended:?}");
+    }
+    assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200, "of the same level");
 }

@@ -7,8 +7,8 @@ use ferrokube_serve::Body;
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
-const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+pub(crate) const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+pub(crate) const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
 /// Requests that wait or hold a seat, but exempt ones.
 pub(crate) const REQUESTS: &str =
     "/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1";
