@@ -76,7 +76,7 @@ pub(super) fn web(node: &NodeUnderTest, shared: &str) -> Value {
         "spec": {
             "nodeName": NODE,
             "automountServiceAccountToken": false,
-            // For hooks on a busy machine: all containers end at once when they are told to.
+            // For hooks on a busy machine: all containers end at once on TERM.
             "terminationGracePeriodSeconds": 120,
             "initContainers": [prepare, side],
             "containers": [main],

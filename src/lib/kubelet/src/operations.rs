@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 type Labels = [(&'static str, String); 1];
-type Durations = Family<Labels, Histogram, fn() -> Histogram>;
+type OperationTimes = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Counts, failures and durations of calls, by method. Clones share them.
 #[derive(Clone)]
 pub struct RuntimeOperations {
     total: Family<Labels, Counter>,
     errors: Family<Labels, Counter>,
-    durations: Durations,
+    durations: OperationTimes,
 }
 
 impl Default for RuntimeOperations {
@@ -25,7 +25,7 @@ impl Default for RuntimeOperations {
         Self {
             total: Family::default(),
             errors: Family::default(),
-            durations: Durations::new_with_constructor(|| {
+            durations: OperationTimes::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.005, 2.5, 14))
             }),
         }

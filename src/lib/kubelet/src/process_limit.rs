@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MOUNT: &str = "/sys/fs/cgroup";
 /// kubelet's group of all pods.
 const PODS: &str = "kubepods";
-/// Its name for systemd, which makes it when the first container is in it.
+/// The slice of systemd for this group, which exists from the first container on.
 const SLICE: &str = "kubepods.slice";
 /// Attempts to remove a group whose processes are still exiting, and the pause between them.
 const TRIES: u32 = 10;

@@ -249,8 +249,8 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     compute_shared(caller, work).await
 }
 
-/// The same in a slot of `queue`, whoever the request's caller is: the number of a webhook, for
-/// whose permits and answers many callers wait.
+/// The same in a slot of `queue` instead of the caller's: the number of a webhook, for whose
+/// permits and answers many callers wait.
 pub async fn compute_shared<T>(queue: u64, work: impl FnOnce() -> T) -> T {
     if has_slot() {
         return work();

@@ -71,16 +71,16 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
-    struct Caused {
+    struct ChainedError {
         text: &'static str,
         source: Option<Box<Self>>,
     }
 
     /// An error with these texts, the outermost first.
-    fn chain(texts: &[&'static str]) -> Caused {
+    fn chain(texts: &[&'static str]) -> ChainedError {
         let (text, inner) = texts.split_first().expect("a text");
         let source = (!inner.is_empty()).then(|| Box::new(chain(inner)));
-        Caused { text, source }
+        ChainedError { text, source }
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl KnownQuotas {
         (self.all(namespace) * PAUSES).clamp(DEBOUNCE, MAX_PAUSE)
     }
 
-    /// Until the next look at a quota, which may have been edited: an edit ends the pause.
+    /// Until a quota is read again, which may have been edited: an edit ends the pause.
     pub(super) fn rest(&self, namespace: &str) -> Duration {
         self.all(namespace).clamp(DEBOUNCE, MAX_PAUSE)
     }

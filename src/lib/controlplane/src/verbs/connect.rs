@@ -51,7 +51,7 @@ pub(crate) async fn connect(
         },
     };
     // As in kube-apiserver, which gives long-running requests none: many slow handshakes with one
-    // server would otherwise hold the seats of everybody at this level.
+    // server would otherwise hold the seats of all users of this level.
     ferrokube_flow::leave_seat();
     let connected = connections.connect(call).await;
     connected.map_err(|error| rejection(error, Connections::is_proxy(target)))

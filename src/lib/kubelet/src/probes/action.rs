@@ -37,7 +37,7 @@ pub(crate) enum ContainerAction<'a> {
     Sleep(i64),
 }
 
-/// Why an action did not succeed, in kubelet's words.
+/// Why an action did not succeed, worded as by kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ActionError {
     /// The container's answer, or that there was none in time.

@@ -434,7 +434,8 @@ impl Merge {
 
     /// Removes a base whose name could not be made durable. The journal continues with the
     /// files that it was to replace, of which a later merge may take others: a start would find
-    /// bases that overlap. Not retired: the spare file may be cut, and this name may still be the durable one.
+    /// bases that overlap. Not retired: the spare file may be cut, and this name may still be the
+    /// durable one.
     fn withdraw(&self, base: &Path, unsynced: &std::io::Error) -> MergeError {
         match self.journal_dir.io.remove(base) {
             Ok(()) => synced("sync", &self.journal_dir.dir, unsynced),

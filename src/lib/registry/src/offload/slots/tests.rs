@@ -1,3 +1,5 @@
+//! Tests of slots: their order, their kinds, and what is away.
+
 use super::*;
 
 fn took(micros: u64) -> Took {
