@@ -9,14 +9,14 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-type Labels = [(&'static str, String); 1];
-type OperationTimes = Family<Labels, Histogram, fn() -> Histogram>;
+type OperationLabels = [(&'static str, String); 1];
+type OperationTimes = Family<OperationLabels, Histogram, fn() -> Histogram>;
 
 /// Counts, failures and durations of calls, by method. Clones share them.
 #[derive(Clone)]
 pub struct RuntimeOperations {
-    total: Family<Labels, Counter>,
-    errors: Family<Labels, Counter>,
+    total: Family<OperationLabels, Counter>,
+    errors: Family<OperationLabels, Counter>,
     durations: OperationTimes,
 }
 
@@ -74,7 +74,7 @@ impl Transport for CountedTransport {
 /// A call in progress, observed when dropped: also when it is cancelled.
 struct RunningOperation<'a> {
     operations: &'a RuntimeOperations,
-    labels: Labels,
+    labels: OperationLabels,
     begun: Instant,
     has_succeeded: bool,
 }
