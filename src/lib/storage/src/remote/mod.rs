@@ -35,7 +35,7 @@
 //! alone. All writes of a transaction share one revision here, also those of one resource: a read
 //! never splits a revision, and a cursor after such a revision gives it again, or is compacted once
 //! a part of it was evicted. Of the revision at which a state was read, it gives the objects that
-//! are left; its deletes are unknown.
+//! are left, if there are several; its deletes are unknown.
 //!
 //! TTLs are the engine's: what expires arrives as a delete.
 //!

@@ -265,7 +265,7 @@ impl Remote {
             let is_over = self.core.failure().is_some();
             if is_over || began.elapsed() + pause > limit {
                 if is_refused && !is_over {
-                    self.reach.refused(&why);
+                    self.reach.refused(&why, began);
                 }
                 return Err(match may_be_applied {
                     true => CommitError::Unknown(why),

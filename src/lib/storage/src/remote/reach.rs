@@ -33,9 +33,11 @@ struct ReachState {
     is_late: bool,
     /// The last write that was refused; `None` once one was taken.
     refused: Option<RefusedWrite>,
+    /// When one was last taken.
+    wrote: Option<Instant>,
 }
 
-/// A write that an engine refused for as long as it was tried, although it answered.
+/// A write that an engine refused in the end, although it answered, and took no other meanwhile.
 struct RefusedWrite {
     why: String,
     since: Instant,
@@ -71,10 +73,11 @@ impl Reach {
         self.0.lock().refusal().map(str::to_owned)
     }
 
-    /// A write was refused to the end.
-    pub(super) fn refused(&self, why: &str) {
+    /// A write that had begun then was refused to the end. It may be for its key alone, if another
+    /// one was taken since.
+    pub(super) fn refused(&self, why: &str, began: Instant) {
         let mut state = self.0.lock();
-        if state.trouble().is_some() {
+        if state.trouble().is_some() || state.wrote.is_some_and(|wrote| wrote >= began) {
             return;
         }
         if state.refusal().is_none() {
@@ -85,7 +88,9 @@ impl Reach {
 
     /// A write was taken.
     pub(super) fn wrote(&self) {
-        if self.0.lock().refused.take().is_some() {
+        let mut state = self.0.lock();
+        state.wrote = Some(Instant::now());
+        if state.refused.take().is_some() {
             tracing::info!("the storage takes writes again");
         }
     }

@@ -1,9 +1,11 @@
 //! A store on an in-memory engine: what it tells of the engine without a caller.
 
+use super::reach::Reach;
 use crate::testing::{SharedEngine, SharedFault, TextValues, commit, create, delete, key};
 use crate::{CommitError, Environment, Store};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 async fn attached(engine: &SharedEngine) -> (Store, crate::testing::SharedClient) {
     let client = engine.client();
@@ -67,6 +69,18 @@ async fn an_engine_that_takes_no_writes_is_known_for_it_until_it_takes_one() {
     engine.heal();
     commit(&store, create(&object, "1")).await.expect("writes are taken");
     assert_eq!(store.refusal(), None);
+}
+
+/// Such as of a key that etcd's role of the server leaves out: the others are served.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_refused_while_another_is_taken_tells_of_no_other() {
+    let (reach, began) = (Reach::default(), Instant::now());
+    reach.wrote();
+    reach.refused("denied", began);
+    assert_eq!(reach.refusal(), None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    reach.refused("denied", Instant::now());
+    assert_eq!(reach.refusal().as_deref(), Some("denied"));
 }
 
 /// A full etcd takes them, and refuses the next write.
