@@ -512,8 +512,13 @@ fn with_leader<T>(message: T) -> Request<T> {
 fn is_member_at_fault(status: &Status) -> bool {
     use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     matches!(status.code(), Unavailable | DeadlineExceeded | Unknown | Cancelled | Internal)
-        // Its code differs between versions of etcd.
-        || status.message().ends_with("not supported for learner")
+        || is_of_learner(status)
+}
+
+/// Whether a member refused a call, unread, as it is a learner. The code differs between versions
+/// of etcd.
+pub(crate) fn is_of_learner(status: &Status) -> bool {
+    status.message().ends_with("not supported for learner")
 }
 
 /// Whether etcd itself rejected a call. Other statuses come from this client or a proxy when a

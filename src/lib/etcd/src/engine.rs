@@ -1,7 +1,7 @@
 //! Transactions and barriers.
 
 use crate::compaction;
-use crate::connection::{ConfigError, EtcdConfig, is_of_etcd, is_unsent};
+use crate::connection::{ConfigError, EtcdConfig, is_of_etcd, is_of_learner, is_unsent};
 use crate::feed::EtcdFeed;
 use crate::fence::Fence;
 use crate::lease;
@@ -146,7 +146,9 @@ impl EtcdShared {
             Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition => {
                 ProposalOutcome::Unavailable(why)
             }
-            Code::Unavailable if message.contains("no leader") => ProposalOutcome::Unavailable(why),
+            Code::Unavailable if message.contains("no leader") || is_of_learner(status) => {
+                ProposalOutcome::Unavailable(why)
+            }
             // Its alarm refuses all writes, on every member.
             Code::DataLoss if message.contains("corrupt cluster") => {
                 ProposalOutcome::Unavailable(why)
@@ -269,6 +271,7 @@ mod tests {
             Status::unavailable("etcdserver: no leader"),
             Status::permission_denied("etcdserver: permission denied"),
             Status::failed_precondition("etcdserver: rpc not supported for learner"),
+            Status::unavailable("etcdserver: rpc not supported for learner"),
         ] {
             let outcome = shared.failed(&refused);
             assert!(matches!(outcome, ProposalOutcome::Unavailable(_)), "{refused}: {outcome:?}");
