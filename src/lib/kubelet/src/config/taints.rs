@@ -1,6 +1,7 @@
 //! Taints that a node registers with.
 
 use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::name::{label_value, qualified_name};
 use std::str::FromStr;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -10,7 +11,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 pub struct NodeTaint {
     /// Qualified name.
     pub key: String,
-    /// May be empty.
+    /// Value of a label; may be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
@@ -38,7 +39,8 @@ impl NodeTaint {
     fn read(item: &Value) -> Result<Self, String> {
         let [key, value, effect] = [String::new(), String::new(), String::new()];
         let mut taint = Self { key, value, effect };
-        for (name, given) in item.as_object().into_iter().flat_map(|fields| fields.iter()) {
+        let fields = item.as_object().into_iter().flat_map(|fields| fields.iter());
+        for (name, given) in fields.filter(|(_, given)| !given.is_null()) {
             let name: &str = name.as_ref();
             let field = match name {
                 "key" => &mut taint.key,
@@ -55,7 +57,8 @@ impl NodeTaint {
 
     fn checked(self) -> Result<Self, String> {
         let Self { key, value, effect } = &self;
-        if key.is_empty() || !EFFECTS.contains(&effect.as_str()) {
+        let is_named = qualified_name(key).is_empty() && label_value(value).is_empty();
+        if !is_named || !EFFECTS.contains(&effect.as_str()) {
             return Err(format!("invalid taint: {key}={value}:{effect}"));
         }
         Ok(self)
@@ -74,7 +77,7 @@ mod tests {
         };
         assert_eq!(read("a.io/b=c:NoSchedule"), taint("a.io/b", "c", "NoSchedule"));
         assert_eq!(read("a:NoExecute"), taint("a", "", "NoExecute"));
-        for wrong in ["a", "a=b", ":NoSchedule", "a=b:Never"] {
+        for wrong in ["a", "a=b", ":NoSchedule", "a=b:Never", "a b:NoExecute", "a=b=c:NoExecute"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -37,7 +37,8 @@ fn taints_are_read_and_checked() {
     let taints = |fields| config(fields).map(|config| config.register_with_taints);
     assert_eq!(taints(""), Ok(Vec::new()));
     let read = taints(
-        "registerWithTaints: [{key: a, value: b, effect: NoSchedule}, {key: c, effect: NoExecute}]",
+        "registerWithTaints: [{key: a, value: b, effect: NoSchedule}, \
+         {key: c, value: null, effect: NoExecute}]",
     );
     let wanted = ["a=b:NoSchedule", "c:NoExecute"].map(|text| text.parse::<NodeTaint>().unwrap());
     assert_eq!(read, Ok(wanted.to_vec()));
