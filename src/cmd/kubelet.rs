@@ -550,7 +550,11 @@ mod tests {
             "--cluster-domain=example.org",
             "--serialize-image-pulls=false",
             "--max-parallel-image-pulls=3",
+            "--register-with-taints=a=b:NoSchedule,c:NoExecute",
         ]);
+        let taints = ["a=b:NoSchedule", "c:NoExecute"];
+        let taints = taints.map(|text| text.parse::<NodeTaint>().unwrap());
+        assert_eq!(given.register_with_taints, Some(taints.to_vec()));
         assert_eq!(given.cluster_dns.unwrap(), ["10.0.0.10", "fd00::10"]);
         assert_eq!(given.cluster_domain.unwrap(), "example.org");
         assert_eq!(given.serialize_image_pulls, Some(false));
