@@ -234,8 +234,14 @@ fn all_slots() -> &'static Arc<Slots> {
     SLOTS.get_or_init(|| {
         work::set_breather(give_way);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let slots = cores.saturating_sub(1).max(1);
-        Slots::new(slots, slots)
+        let count = cores.saturating_sub(1).max(1);
+        let slots = Slots::new(count, count);
+        let watched = Arc::clone(&slots);
+        let watcher = std::thread::Builder::new().name("slots".to_owned());
+        if let Err(error) = watcher.spawn(move || watched.watch()) {
+            tracing::error!(%error, "slots that nobody takes stay with whom they were granted to");
+        }
+        slots
     })
 }
 
@@ -480,6 +486,16 @@ mod tests {
         all
     }
 
+    /// The ordinary slots, for one caller, and computations that wait in its queue.
+    async fn fill_queue() -> (Vec<slots::Slot>, Vec<SlotRequest>) {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let mut held = Vec::new();
+        for _ in 0..cores.saturating_sub(1).max(1) {
+            held.push(all_slots().wait(u64::MAX, 0).await);
+        }
+        (held, (0..cores).map(|_| all_slots().wait(u64::MAX, 0)).collect())
+    }
+
     #[test]
     fn fault_34_the_cost_of_json_is_counted_in_values() {
         assert!(!is_costly(&[b'x'; PLAIN_BYTES]) && is_costly(&[b'x'; PLAIN_BYTES + 1]));
@@ -627,10 +643,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn fault_34_work_for_all_callers_waits_in_no_callers_queue() {
         let _alone = SLOT_TESTS.lock().await;
-        // Never taken: more than there are slots.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let long: Vec<SlotRequest> =
-            (0..2 * cores).map(|_| all_slots().wait(u64::MAX, 0)).collect();
+        let long = fill_queue().await;
         let offload = Offload::default();
         let mut own = Box::pin(offload.run(u64::MAX, Box::pin(compute(u64::MAX, || ()))));
         assert!(futures::poll!(own.as_mut()).is_pending());
@@ -664,7 +677,6 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn fault_34_what_callers_share_waits_in_no_callers_queue() {
         let _alone = SLOT_TESTS.lock().await;
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (begun, mut begins) = tokio::sync::oneshot::channel();
         let offload = Offload::default();
         let request = offload.run(
@@ -686,12 +698,21 @@ mod tests {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
-        // Never taken: more than there are slots.
-        let long: Vec<SlotRequest> =
-            (0..2 * cores).map(|_| all_slots().wait(u64::MAX, 0)).collect();
+        let long = fill_queue().await;
         let ended = tokio::time::timeout(Duration::from_secs(60), request).await;
         assert_eq!((had_slot, ended), (false, Ok((7, false))));
         drop(long);
+    }
+
+    /// As of watches whose clients have closed their windows.
+    #[tokio::test]
+    async fn fault_34_slots_that_nothing_takes_are_given_to_others() {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
+        let stalled: Vec<SlotRequest> =
+            (0..2 * cores).map(|caller| all_slots().wait((1 << 32) + caller, 0)).collect();
+        let computed = tokio::time::timeout(Duration::from_secs(60), compute(7, || 1)).await;
+        assert_eq!(computed, Ok(1));
+        drop(stalled);
     }
 
     /// What follows a long computation is short.

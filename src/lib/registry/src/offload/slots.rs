@@ -5,9 +5,14 @@
 //! computation, and without very long ones lately or next, gets one. It never waits for another
 //! caller's long computation, and the threads share the cores. Very long computations hold much
 //! memory: few run at a time.
+//!
+//! A slot is granted to a future, which may not be polled for long, such as that of a response
+//! whose client has closed its window. So a grant that is not taken soon is withdrawn if others
+//! wait.
 
 #[cfg(test)]
 mod tests;
+mod untaken;
 
 use ferrokube_apimachinery::work;
 use parking_lot::{Mutex, MutexGuard};
@@ -18,6 +23,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use untaken::Untaken;
 
 /// Microseconds of processor time charged for a computation until it is known.
 const ASSUMED_MICROS: u64 = 200;
@@ -78,6 +84,7 @@ struct SlotState {
     away: usize,
     /// Callers of long computations.
     long: HashMap<u64, LongCaller>,
+    untaken: Untaken,
 }
 
 /// The longest recent computation of a caller; an older one counts an eighth less with each.
@@ -115,7 +122,7 @@ struct WaitingComputation {
     ticket: u64,
     /// How long it will take, as far as is known, in microseconds.
     expected: u64,
-    granted: oneshot::Sender<SlotKind>,
+    granted: oneshot::Sender<()>,
 }
 
 /// A place in the queue. Dropping it leaves the queue, or releases a slot granted meanwhile.
@@ -123,7 +130,8 @@ pub(super) struct SlotRequest {
     slots: Arc<Slots>,
     caller: u64,
     ticket: u64,
-    granted: oneshot::Receiver<SlotKind>,
+    expected: u64,
+    granted: oneshot::Receiver<()>,
     is_taken: bool,
 }
 
@@ -154,6 +162,7 @@ impl Slots {
             resuming: VecDeque::new(),
             away: 0,
             long: HashMap::new(),
+            untaken: Untaken::default(),
         })))
     }
 
@@ -163,20 +172,12 @@ impl Slots {
 
     /// Queues for a slot. `expected`: microseconds that the computation will take; 0 if unknown.
     pub(super) fn wait(self: &Arc<Self>, caller: u64, expected: u64) -> SlotRequest {
-        let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
         state.tickets += 1;
-        let (ticket, now) = (state.tickets, state.now);
-        state.change(caller, |caller| {
-            if caller.waiting.is_empty() {
-                // A caller cannot save up idle time.
-                caller.granted_micros = caller.granted_micros.max(now);
-            }
-            caller.waiting.push_back(WaitingComputation { ticket, expected, granted: sender });
-        });
-        state.grant();
+        let ticket = state.tickets;
+        let granted = state.queue_up(caller, ticket, expected);
         drop(state);
-        SlotRequest { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
+        SlotRequest { slots: Arc::clone(self), caller, ticket, expected, granted, is_taken: false }
     }
 
     /// Waiting computations of a caller.
@@ -270,6 +271,7 @@ impl SlotState {
         self.away += 1;
         let (sender, granted) = oneshot::channel();
         self.resuming.push_back((slot.caller, sender));
+        self.call_watcher();
         granted
     }
 
@@ -307,12 +309,30 @@ impl SlotState {
         self.long.get(&number).filter(|long| long.until > now).map_or(0, |long| long.micros)
     }
 
+    /// Queues a computation by its ticket: one whose grant was withdrawn precedes later ones of its
+    /// caller.
+    fn queue_up(&mut self, number: u64, ticket: u64, expected: u64) -> oneshot::Receiver<()> {
+        let (granted, receiver) = oneshot::channel();
+        let now = self.now;
+        self.change(number, |caller| {
+            if caller.waiting.is_empty() {
+                // A caller cannot save up idle time.
+                caller.granted_micros = caller.granted_micros.max(now);
+            }
+            let at = caller.waiting.partition_point(|other| other.ticket < ticket);
+            caller.waiting.insert(at, WaitingComputation { ticket, expected, granted });
+        });
+        self.grant();
+        receiver
+    }
+
     fn grant(&mut self) {
         self.resume();
         while let Some((granted_micros, caller, kind)) = self.next() {
             self.now = self.now.max(granted_micros);
             self.start(caller, kind);
         }
+        self.call_watcher();
     }
 
     /// Starts a caller's first waiting computation.
@@ -323,7 +343,10 @@ impl SlotState {
             caller.waiting.pop_front()
         });
         // A requester that was dropped meanwhile releases it: see `SlotRequest`.
-        first.map(|first| first.granted.send(kind));
+        if let Some(first) = first {
+            self.untaken.put(number, first.ticket, kind);
+            let _ = first.granted.send(());
+        }
     }
 
     /// Grants slots to computations that gave way.
@@ -400,16 +423,25 @@ impl Future for SlotRequest {
     type Output = Slot;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Slot> {
-        let kind = std::task::ready!(Pin::new(&mut self.granted).poll(context));
-        self.is_taken = true;
-        Poll::Ready(Slot {
-            slots: Arc::clone(&self.slots),
-            caller: self.caller,
-            kind: kind.expect("the sender is dropped only after sending"),
-            since_micros: thread_micros(),
-            earlier_micros: 0,
-            awaited: None,
-        })
+        let slots = Arc::clone(&self.slots);
+        loop {
+            let granted = std::task::ready!(Pin::new(&mut self.granted).poll(context));
+            granted.expect("the sender is dropped only after sending");
+            let mut state = slots.lock();
+            if let Some(kind) = state.take(self.caller, self.ticket) {
+                drop(state);
+                self.is_taken = true;
+                return Poll::Ready(Slot {
+                    slots,
+                    caller: self.caller,
+                    kind,
+                    since_micros: thread_micros(),
+                    earlier_micros: 0,
+                    awaited: None,
+                });
+            }
+            self.granted = state.queue_up(self.caller, self.ticket, self.expected);
+        }
     }
 }
 
@@ -419,13 +451,14 @@ impl Drop for SlotRequest {
             return;
         }
         let ticket = self.ticket;
-        let was_waiting = self.slots.lock().change(self.caller, |caller| {
+        let mut state = self.slots.lock();
+        let was_waiting = state.change(self.caller, |caller| {
             let at = caller.waiting.binary_search_by_key(&ticket, |other| other.ticket);
             at.is_ok_and(|at| caller.waiting.remove(at).is_some())
         });
-        // Sent under the lock, before it left the queue.
-        if !was_waiting && let Ok(kind) = self.granted.try_recv() {
-            self.slots.release(self.caller, kind, Took::default());
+        if !was_waiting && let Some(kind) = state.untaken.take(ticket) {
+            state.end(self.caller, kind, Took::default());
+            state.grant();
         }
     }
 }

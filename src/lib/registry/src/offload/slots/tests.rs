@@ -1,5 +1,6 @@
 //! Tests of slots: their order, their kinds, and what is away.
 
+use super::untaken::TAKEN_WITHIN;
 use super::*;
 
 fn took(micros: u64) -> Took {
@@ -287,7 +288,7 @@ proptest::proptest! {
     #[test]
     fn slots_are_returned_as_what_they_were_taken_as(
         kinds in (1..3_usize, 0..3_usize),
-        steps in proptest::collection::vec((0..6_u8, 0..64_usize), 1..80),
+        steps in proptest::collection::vec((0..7_u8, 0..64_usize), 1..80),
     ) {
         let slots = Slots::new(kinds.0, kinds.1);
         let (mut waiting, mut held) = (Vec::new(), Vec::<Slot>::new());
@@ -308,6 +309,7 @@ proptest::proptest! {
                     let slot = held.swap_remove(at(held.len()));
                     held.push(slot.give_way(Duration::ZERO));
                 }
+                6 => slots.lock().withdraw_late(Instant::now() + TAKEN_WITHIN),
                 _ => {}
             }
             waiting.retain(|request: &SlotRequest| !request.is_taken);
@@ -346,6 +348,44 @@ fn a_dropped_request_leaves_the_queue() {
     drop(take(&mut first));
     // Granted, but never taken.
     drop(granted);
+    let state = slots.lock();
+    assert!(state.free == 1 && state.queue.is_empty() && state.callers.is_empty());
+}
+
+/// Such as that of a watch whose client has closed its window.
+#[test]
+fn fault_34_a_grant_that_is_not_taken_goes_to_the_next_one() {
+    let (slots, began) = (Slots::new(1, 0), Instant::now());
+    let (mut stalled, mut later, mut next) = (slots.wait(1, 0), slots.wait(1, 0), slots.wait(2, 0));
+    slots.lock().withdraw_late(began);
+    assert!(take(&mut next).is_none(), "it is not late");
+    slots.lock().withdraw_late(Instant::now() + TAKEN_WITHIN);
+    let held = take(&mut next).expect("the slot of the first one");
+    assert!(take(&mut stalled).is_none(), "it waits again");
+    drop(held);
+    assert!(take(&mut later).is_none(), "the first one precedes it");
+    drop(take(&mut stalled).expect("granted again"));
+    let last = slots.wait(1, 0);
+    slots.lock().withdraw_late(Instant::now() + TAKEN_WITHIN);
+    // Withdrawn, and granted.
+    drop((later, last));
+    let state = slots.lock();
+    assert!(state.free == 1 && state.queue.is_empty() && state.callers.is_empty());
+}
+
+/// With busy cores, all may be late.
+#[test]
+fn fault_34_one_of_those_that_are_late_takes_the_slot_of_another() {
+    let slots = Slots::new(1, 0);
+    let (mut first, mut second) = (slots.wait(1, 0), slots.wait(2, 0));
+    let withdraw = |micros| {
+        slots.lock().withdraw_late(Instant::now() + Duration::from_micros(micros));
+    };
+    withdraw(60_000_000);
+    assert!(take(&mut first).is_none(), "the other one has computed less");
+    withdraw(1_000_000);
+    drop(take(&mut second).expect("the first one has not taken it"));
+    drop(take(&mut first).expect("it is free"));
     let state = slots.lock();
     assert!(state.free == 1 && state.queue.is_empty() && state.callers.is_empty());
 }
