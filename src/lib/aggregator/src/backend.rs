@@ -197,9 +197,12 @@ impl Backend {
         answered
     }
 
-    async fn upgrade(&self, call: UpgradeCall) -> Result<Response, DelegationError> {
-        let dialed = self.dialer.dial().await;
-        let dialed = dialed.map_err(|error| DelegationError::Unreachable(error.to_string()))?;
+    async fn upgrade(&self, mut call: UpgradeCall) -> Result<Response, DelegationError> {
+        let dialed = async {
+            let dialed = self.dialer.dial().await;
+            dialed.map_err(|error| DelegationError::Unreachable(error.to_string()))
+        };
+        let dialed = call.relay.unless_interrupted(dialed).await?;
         ferrokube_relay::upgraded(dialed.into_inner(), &self.tunnels, call).await
     }
 

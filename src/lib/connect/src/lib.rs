@@ -335,7 +335,7 @@ impl Connections {
         &self,
         call: ConnectCall<'_>,
         relayed: RelayedCall<'_>,
-        relay: Relay,
+        mut relay: Relay,
     ) -> Result<Response, ConnectError> {
         let RelayedCall { located, may_upgrade, translation } = relayed;
         let protocol = call.protocol();
@@ -350,10 +350,13 @@ impl Connections {
         *request.uri_mut() = located.uri()?;
         *request.headers_mut() = headers;
         let answered = async {
-            let connection = match &located.destination {
-                Destination::Remote(endpoint) => self.dialer.dial(endpoint).await?,
-                Destination::Own(backend) => dial::within_limit(backend.dial()).await?,
+            let dialed = async {
+                match &located.destination {
+                    Destination::Remote(endpoint) => self.dialer.dial(endpoint).await,
+                    Destination::Own(backend) => dial::within_limit(backend.dial()).await,
+                }
             };
+            let connection = relay.unless_interrupted(dialed).await?;
             let translation = translation.filter(|_| protocol == Some("websocket"));
             match (protocol, call.upgrade, translation) {
                 (_, Some(client), Some(translation)) => {

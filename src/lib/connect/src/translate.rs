@@ -95,7 +95,8 @@ pub(crate) async fn translated(
     }
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     headers.insert(STREAM_PROTOCOL, HeaderValue::from_static(inner));
-    let server = match switch(connection, tunnels, "SPDY/3.1", request).await? {
+    let switched = switch(connection, tunnels, "SPDY/3.1", request);
+    let server = match relay.unless_interrupted(switched).await? {
         Upgrading::Switched(server, _) => server,
         Upgrading::Answered(response) => {
             relay.deadline = Some(Instant::now() + ANSWER);

@@ -105,6 +105,22 @@ impl Relay {
             why = over => why,
         }
     }
+
+    /// Waits for a step of the request until it is interrupted: a server that does not answer keeps
+    /// no permit that other callers need.
+    ///
+    /// # Errors
+    /// Those of the step, and of [`Self::interrupted`].
+    pub async fn unless_interrupted<T>(
+        &mut self,
+        step: impl Future<Output = Result<T, DelegationError>>,
+    ) -> Result<T, DelegationError> {
+        tokio::select! {
+            biased;
+            done = step => done,
+            why = self.interrupted() => Err(why),
+        }
+    }
 }
 
 /// The response for the client, without hop-by-hop fields.

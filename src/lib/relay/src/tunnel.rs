@@ -115,11 +115,7 @@ pub async fn exchanged(
     request: Request<Body>,
     mut relay: Relay,
 ) -> Result<Response, DelegationError> {
-    let answered = tokio::select! {
-        biased;
-        answered = send(connection, tunnels, request) => answered?,
-        why = relay.interrupted() => return Err(why),
-    };
+    let answered = relay.unless_interrupted(send(connection, tunnels, request)).await?;
     relayed(answered, relay)
 }
 
@@ -170,7 +166,8 @@ pub async fn upgraded(
     call: UpgradeCall,
 ) -> Result<Response, DelegationError> {
     let UpgradeCall { protocol, client, mut relay, request } = call;
-    let (server, response) = match switch(connection, tunnels, protocol, request).await? {
+    let switched = relay.unless_interrupted(switch(connection, tunnels, protocol, request)).await?;
+    let (server, response) = match switched {
         Upgrading::Switched(server, response) => (server, response),
         Upgrading::Answered(response) => {
             relay.deadline = Some(Instant::now() + ANSWER);
@@ -212,5 +209,26 @@ async fn joined(client: OnUpgrade, server: OnUpgrade) {
     };
     if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
         tracing::debug!(%error, "a tunnel broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_relay_that_is_interrupted_waits_for_no_upgrade() {
+        let (_ended, ended) = watch::channel(false);
+        let (connection, _server) = tokio::io::duplex(1 << 16);
+        let deadline = Some(Instant::now() + ANSWER / 2);
+        let relay =
+            Relay { loan: None, deadline, ended: ended.clone(), place: None, redirects: None };
+        let mut request = Request::new(ferrokube_serve::empty());
+        *request.uri_mut() = Uri::from_static("http://a.example.com/");
+        let client = hyper::upgrade::on(Request::new(()));
+        let call = UpgradeCall { protocol: "SPDY/3.1", client, relay, request };
+        let (began, tunnels) = (Instant::now(), Tunnels::new(ended));
+        assert!(upgraded(connection, &tunnels, call).await.is_err());
+        assert!(began.elapsed() < ANSWER);
     }
 }
