@@ -5,7 +5,7 @@ mod cache;
 
 use crate::catalog::Served;
 use crate::context::Target;
-use crate::offload::{INLINE_BYTES, INTERNAL, compute, has_slot, leave_worker, return_to_worker};
+use crate::offload::{INLINE_BYTES, compute_shared, has_slot, leave_worker, return_to_worker};
 use crate::pipeline::{Deleted, Object, Registry, Written};
 use bytes::Bytes;
 pub(crate) use cache::ConvertedEntries;
@@ -17,6 +17,7 @@ use ferrokube_resource::conversion::{Conversion, Converter};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Sidecar};
 use std::any::Any;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Bytes of objects in one conversion request; a larger object is sent alone.
@@ -98,7 +99,7 @@ impl Registry {
                     encoded.collect::<Vec<_>>()
                 };
                 let encoded = match is_long {
-                    true => compute(INTERNAL, encode).await,
+                    true => compute_shared(queue_of(served), encode).await,
                     false => encode(),
                 };
                 leaves |= is_long;
@@ -238,6 +239,14 @@ impl Registry {
 pub(crate) struct StoredForm {
     pub(crate) object: Document,
     _memory: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// The queue for what all callers of a resource share, as its webhook's: the server's own work must
+/// not wait for it.
+fn queue_of(served: &Served) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{}.{}", served.definition.plural, served.definition.group).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether the rest of a request computes for long on a converted object, which may be longer than

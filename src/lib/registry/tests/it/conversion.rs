@@ -550,6 +550,34 @@ async fn fault_34_a_conversion_for_all_waits_in_no_callers_queue() {
     assert!(goes_on.into_inner(), "in a slot of its own");
 }
 
+/// Nor does that wait for conversions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_conversion_does_not_wait_for_computations_of_the_server() {
+    let (things, _scales) = start();
+    things.create("v1", "large", json!({"size": 1, "text": "x".repeat(100_000)})).await.unwrap();
+    let slots = std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let (mut ends, mut running) = (Vec::new(), tokio::task::JoinSet::new());
+    for _ in 0..slots {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let begun = begun.clone();
+        ends.push(end);
+        running.spawn(compute(INTERNAL, move || {
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        }));
+    }
+    for _ in 0..slots {
+        soon(begins.recv()).await.unwrap();
+    }
+    let read = things.clone();
+    let request = async move { read.get("v2", "large").await.unwrap() };
+    let object = soon(things.server.registry.offload().run(77, Box::pin(request))).await;
+    assert_eq!(object.get(&["spec", "amount"]), Some(&json!(1)));
+    drop(ends);
+    while running.join_next().await.is_some() {}
+}
+
 /// A failed conversion loses nothing, changes nothing and fails no other request.
 #[tokio::test]
 async fn fault_26_a_failed_conversion_loses_nothing() {
