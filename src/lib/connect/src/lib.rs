@@ -310,7 +310,9 @@ impl Connections {
             true => pod::container(&pod, options.str(&["container"]).unwrap_or_default())?,
             false => String::new(),
         };
-        let node = pod.str(&["spec", "nodeName"]).unwrap_or_default();
+        let node = pod.str(&["spec", "nodeName"]).unwrap_or_default().to_owned();
+        // Many requests for large ones may wait at a time.
+        drop(pod);
         if node.is_empty() {
             return match kind {
                 ConnectKind::Log => Ok(None),
@@ -321,7 +323,7 @@ impl Connections {
             };
         }
         let is_verified = options.get(&["insecureSkipTLSVerifyBackend"]).is_none();
-        let endpoint = self.kubelet(registry, node, is_verified).await?;
+        let endpoint = self.kubelet(registry, &node, is_verified).await?;
         let path = match kind {
             ConnectKind::Log => format!("/containerLogs/{namespace}/{name}/{container}"),
             ConnectKind::Exec => format!("/exec/{namespace}/{name}/{container}"),

@@ -134,7 +134,8 @@ pub(crate) async fn pod(
     wanted.endpoint(pod.str(&["status", "podIP"]).unwrap_or_default(), port)
 }
 
-/// `services/proxy`: an endpoint of the service that belongs to a pod.
+/// `services/proxy`: an endpoint of the service that belongs to a pod. Holds no object while it
+/// waits, as many requests for large ones may wait at a time.
 pub(crate) async fn service(
     registry: &Registry,
     namespace: &str,
@@ -146,8 +147,8 @@ pub(crate) async fn service(
         failure.reason = Some(Reason::ServiceUnavailable);
         failure
     };
-    let service = object(registry, "services", namespace, wanted.name).await?;
     let mut port_name = wanted.port.to_owned();
+    let service = object(registry, "services", namespace, wanted.name).await?;
     if let Ok(number) = wanted.port.parse::<i64>() {
         let ports = service.list(&["spec", "ports"]).iter();
         let is_it = |port: &&Value| port.get("port").and_then(Value::as_i64) == Some(number);
@@ -157,12 +158,13 @@ pub(crate) async fn service(
         };
         port_name = port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     }
+    drop(service);
     let none = || unavailable(format!("no endpoints available for service {name:?}"));
     let endpoints = object(registry, "endpoints", namespace, wanted.name).await;
-    let endpoints = endpoints.map_err(|_| none())?;
-    for claim in claims(&endpoints, namespace, &port_name).take(MAX_PODS) {
+    let claimed = claimed(endpoints.map_err(|_| none())?, namespace, &port_name);
+    for claim in claimed {
         if is_of_pod(registry, namespace, &claim).await {
-            return wanted.endpoint(claim.ip, claim.port);
+            return wanted.endpoint(&claim.ip, claim.port);
         }
         pause().await;
     }
@@ -171,43 +173,41 @@ pub(crate) async fn service(
 
 /// An address in Endpoints, which users can write, that is said to be a pod's.
 #[derive(Debug, PartialEq, Eq)]
-struct ClaimedAddress<'a> {
-    ip: &'a str,
+struct ClaimedAddress {
+    ip: String,
     port: u16,
-    pod: &'a str,
+    pod: String,
 }
 
 fn field<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The addresses with a port of that name which are said to be of pods of the namespace.
-fn claims<'a>(
-    endpoints: &'a Document,
-    namespace: &'a str,
-    port_name: &'a str,
-) -> impl Iterator<Item = ClaimedAddress<'a>> {
+/// The first addresses with a port of that name which are said to be of pods of the namespace.
+fn claimed(endpoints: Document, namespace: &str, port_name: &str) -> Vec<ClaimedAddress> {
     fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
         value.get(name).and_then(Value::as_array).map_or(&[], |list| list.as_slice())
     }
-    endpoints.list(&["subsets"]).iter().flat_map(move |subset| {
+    let claims = endpoints.list(&["subsets"]).iter().flat_map(move |subset| {
         let port = items(subset, "ports").iter().find(|port| field(port, "name") == port_name);
         let port = port.and_then(|port| port_of(port.get("port")));
         items(subset, "addresses").iter().filter_map(move |address| {
             let target = address.get("targetRef")?;
             let of = field(target, "namespace");
             let is_pod = field(target, "kind") == "Pod" && (of.is_empty() || of == namespace);
-            let (ip, pod) = (field(address, "ip"), field(target, "name"));
+            let [ip, pod] = [field(address, "ip"), field(target, "name")].map(str::to_owned);
             is_pod.then_some(ClaimedAddress { ip, port: port?, pod })
         })
-    })
+    });
+    claims.take(MAX_PODS).collect()
 }
 
 /// Whether the address is the pod's.
-async fn is_of_pod(registry: &Registry, namespace: &str, claim: &ClaimedAddress<'_>) -> bool {
-    let Ok(pod) = object(registry, "pods", namespace, claim.pod).await else { return false };
+async fn is_of_pod(registry: &Registry, namespace: &str, claim: &ClaimedAddress) -> bool {
+    let Ok(pod) = object(registry, "pods", namespace, &claim.pod).await else { return false };
     let mut all = pod.list(&["status", "podIPs"]).iter();
-    pod.str(&["status", "podIP"]) == Some(claim.ip) || all.any(|one| field(one, "ip") == claim.ip)
+    let ip = Some(claim.ip.as_str());
+    pod.str(&["status", "podIP"]) == ip || all.any(|one| Some(field(one, "ip")) == ip)
 }
 
 #[cfg(test)]
@@ -231,12 +231,12 @@ mod tests {
         ]);
         let subsets = json!([subset("b", own.clone()), subset("a", own)]);
         let endpoints = Document::from_value(json!({ "subsets": subsets })).unwrap();
-        let found: Vec<_> = claims(&endpoints, "n", "a").collect();
-        let claim = |ip| ClaimedAddress { ip, port: 80, pod: "p" };
+        let claim = |ip: &str| ClaimedAddress { ip: ip.to_owned(), port: 80, pod: "p".to_owned() };
+        let found = claimed(endpoints.clone(), "n", "a");
         assert_eq!(found, [claim("10.0.0.4"), claim("10.0.0.5")]);
-        assert_eq!(claims(&endpoints, "n", "none").count(), 0);
+        assert!(claimed(endpoints, "n", "none").is_empty());
         let many = json!([subset("a", vec![address("10.0.0.4", "Pod", "n"); 1000].into())]);
         let endpoints = Document::from_value(json!({ "subsets": many })).unwrap();
-        assert_eq!(claims(&endpoints, "n", "a").take(MAX_PODS).count(), MAX_PODS);
+        assert_eq!(claimed(endpoints, "n", "a").len(), MAX_PODS);
     }
 }
