@@ -213,10 +213,11 @@ impl Connections {
         let mut options = kind.read(below, call.query)?;
         if kind == ConnectKind::Log {
             kind::check_log(&options, call.target.name.as_deref().unwrap_or_default())?;
-        } else {
+        }
+        let loan = self.lend(call.caller).await?;
+        if kind != ConnectKind::Log {
             options = call.registry.admit_connect(call.context, call.target, options).await?;
         }
-        let loan = self.share.lend(call.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
         let given = ConnectQuery { options: &options, query: call.query, below };
         let Some(located) = self.locate(kind, call.registry, call.target, given).await? else {
             // Nothing runs yet.
@@ -258,8 +259,8 @@ impl Connections {
         if !below.is_empty() {
             options.set(&["path"], below);
         }
+        let loan = self.lend(call.caller).await?;
         call.registry.admit_connect(call.context, target, options).await?;
-        let loan = self.share.lend(call.caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)?;
         let (registry, context, query) = (call.registry, call.context, call.query);
         let locate = LocateCall { registry, context, target, below, query };
         let BackendLocation { backend, path, query, headers } = handler.locate(locate).await?;
@@ -267,6 +268,11 @@ impl Connections {
             ConnectLocation { destination: Destination::Own(backend), path, query, headers };
         let relayed = RelayedCall { located: &located, may_upgrade: true, translation: None };
         self.relay(call, relayed, self.relay_with(loan, None)).await
+    }
+
+    /// A permit, before anything else is waited for: nothing else bounds a caller's requests.
+    async fn lend(&self, caller: BudgetCaller) -> Result<Loan, DelegationError> {
+        self.share.lend(caller, 1, MAX_WAIT).await.ok_or(DelegationError::Full)
     }
 
     fn relay_with(&self, loan: Loan, redirects: Option<LocationBase>) -> Relay {
