@@ -239,7 +239,7 @@ fn all_slots() -> &'static Arc<Slots> {
         let watched = Arc::clone(&slots);
         let watcher = std::thread::Builder::new().name("slots".to_owned());
         if let Err(error) = watcher.spawn(move || watched.watch()) {
-            tracing::error!(%error, "slots that nobody takes stay with whom they were granted to");
+            tracing::error!(%error, "cannot start the thread that withdraws slots");
         }
         slots
     })
@@ -704,7 +704,7 @@ mod tests {
         drop(long);
     }
 
-    /// As of watches whose clients have closed their windows.
+    /// Such as those of watches whose clients have closed their windows.
     #[tokio::test]
     async fn fault_34_slots_that_nothing_takes_are_given_to_others() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;

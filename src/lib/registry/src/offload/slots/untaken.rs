@@ -1,4 +1,4 @@
-//! Grants that nobody has taken yet, and their withdrawal.
+//! Granted slots that are not taken yet, and their withdrawal.
 
 use super::{CallerSlots, SlotKind, SlotState, Slots, Took};
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl Slots {
 }
 
 impl SlotState {
-    /// Whether somebody waits for slots that nobody has taken.
+    /// Whether computations wait, and slots are granted that are not taken.
     fn may_withdraw(&self) -> bool {
         !self.untaken.grants.is_empty() && !(self.queue.is_empty() && self.resuming.is_empty())
     }
@@ -95,8 +95,8 @@ impl SlotState {
     }
 
     /// Takes the slot that was granted. If it was withdrawn meanwhile, one that another computation
-    /// has not taken yet, whose caller has had no less: with busy cores all may be late, and nobody
-    /// would ever take one. `None`: it has to wait again.
+    /// has not taken yet, whose caller has had no less: with busy cores all may be late, and none
+    /// would ever be taken. `None`: it has to wait again.
     pub(super) fn take(&mut self, number: u64, ticket: u64) -> Option<SlotKind> {
         if let Some(kind) = self.untaken.take(ticket) {
             return Some(kind);
