@@ -7,6 +7,7 @@ use ferrokube_controlplane::{ApiServerBuilder, FeatureSettings};
 use ferrokube_registry::{Catalog, StorageMediaType, StoredValues};
 use ferrokube_storage::testing::{SharedClient, SharedEngine, SharedFault};
 use ferrokube_storage::{Environment, Store};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,7 +105,17 @@ async fn a_server_whose_writes_are_refused_is_not_ready() {
     let (maps, map) = ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}}));
     tokio::time::pause();
     engine.fail_next(&[SharedFault::Unavailable; 1000]);
-    assert_eq!(server.post(maps, &map).await.code, 503);
+    let refused = {
+        let mut refused = pin!(server.post(maps, &map));
+        loop {
+            tokio::select! {
+                biased;
+                response = &mut refused => break response,
+                () = tokio::time::advance(Duration::from_millis(100)) => {}
+            }
+        }
+    };
+    assert_eq!(refused.code, 503);
     assert_eq!(server.get("/readyz/etcd-readiness").await.code, 500);
     assert_eq!(server.get("/readyz").await.code, 500);
     assert_eq!(server.get("/livez").await.code, 200, "a restart would not help");
