@@ -286,14 +286,8 @@ impl JournalWriter for Journal {
             return self.manifest.mark(self.end);
         }
         // A few bytes at a fixed place, synced: there may be space again.
-        match self.manifest.settle(self.end, false) {
-            Ok(true) => {}
-            // There may be for the mark, which is in a page of its own.
-            Ok(false) => self.manifest.mark(self.end),
-            Err(error) => {
-                let broken = format!("cannot write the manifest of the journal: {error}");
-                self.space.broken = Some(broken);
-            }
+        if let Err(error) = self.manifest.settle(self.end, false) {
+            self.space.broken = Some(format!("cannot write the manifest of the journal: {error}"));
         }
     }
 

@@ -267,47 +267,6 @@ fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
     }
 }
 
-/// Fault 8: without space for the manifest's durable part, its mark still tells what was
-/// acknowledged in a new log.
-#[test]
-fn fault_08_an_end_that_only_the_mark_names_is_not_cut() {
-    let mut rolled = 0;
-    for last in 1..8 {
-        let disk = SimDisk::default();
-        let journal =
-            JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let parts = Environment { journal, ..parts(&disk) };
-        let logs =
-            || disk.files().keys().filter(|path| path.extension() == Some("log".as_ref())).count();
-        let (mut files, is_rolled) = block_on(async {
-            let store = Store::open_with(Config::embedded(DIR), parts).unwrap();
-            let mut before = 0;
-            for number in 0..=last {
-                before = logs();
-                if number == last {
-                    // At the begin of a log, and at the first acknowledgement in it.
-                    disk.fail_next_writes("MANIFEST", DiskFault::Enospc, 2);
-                }
-                let object = object(&format!("n{number}"));
-                commit(&store, create(&object, &"v".repeat(300))).await.unwrap();
-            }
-            let found = (disk.crash(Crash::Killed, 0).files(), logs() > before);
-            store.close().await;
-            found
-        });
-        if is_rolled {
-            rolled += 1;
-            let path = last_log(&files);
-            let log = files.get_mut(&path).unwrap();
-            let end = log.len() - 60;
-            log[end..].fill(0);
-            let refused = open(&SimDisk::with_files(&files)).err();
-            assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{last}: {refused:?}");
-        }
-    }
-    assert!(rolled > 0);
-}
-
 /// Fault 4: value content is never mistaken for a frame, so no value makes a torn batch look
 /// damaged.
 #[test]

@@ -171,10 +171,9 @@ impl File for SimFile {
         let offset = usize::try_from(offset).unwrap();
         {
             let mut state = self.disk.state();
-            let path = self.path.to_string_lossy();
-            let due = state.write_fault.filter(|(name, ..)| path.contains(*name));
-            if let Some((name, fault, count)) = due {
-                state.write_fault = (count > 1).then(|| (name, fault, count - 1));
+            if let Some((_, fault)) =
+                state.write_fault.take_if(|(name, _)| self.path.to_string_lossy().contains(*name))
+            {
                 state.fault = Some((state.calls, fault));
             }
         }

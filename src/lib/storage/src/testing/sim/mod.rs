@@ -127,8 +127,7 @@ struct SimState {
     locks: BTreeSet<PathBuf>,
     calls: u64,
     fault: Option<(u64, DiskFault)>,
-    /// Part of a file's name, and the number of writes that fail.
-    write_fault: Option<(&'static str, DiskFault, usize)>,
+    write_fault: Option<(&'static str, DiskFault)>,
     dead: bool,
     lying: bool,
     capacity: Option<u64>,
@@ -181,12 +180,7 @@ impl SimDisk {
 
     /// Injects a fault at the next write to a file whose name contains `name`.
     pub fn fail_next_write(&self, name: &'static str, fault: DiskFault) {
-        self.fail_next_writes(name, fault, 1);
-    }
-
-    /// Injects a fault at each of the next writes to files whose name contains `name`.
-    pub fn fail_next_writes(&self, name: &'static str, fault: DiskFault, count: usize) {
-        self.state().write_fault = Some((name, fault, count));
+        self.state().write_fault = Some((name, fault));
     }
 
     /// Removes the pending fault. Returns it with the number of calls left until it.
