@@ -63,7 +63,8 @@ impl Slots {
 impl SlotState {
     /// Whether computations wait, and slots are granted that are not taken.
     fn may_withdraw(&self) -> bool {
-        !self.untaken.grants.is_empty() && !(self.queue.is_empty() && self.resuming.is_empty())
+        let is_awaited = !self.queue.is_empty() || !self.resuming.is_empty();
+        is_awaited && !self.untaken.grants.is_empty()
     }
 
     /// Wakes the thread that withdraws grants, if it may have something to do.
