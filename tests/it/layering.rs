@@ -113,7 +113,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "resources",
         ],
     ),
-    ("client", &["trace", "features"]),
+    ("client", &["apimachinery", "trace", "features"]),
     ("controllers", &["trace", "features", "serve", "client", "pki"]),
     ("feature-admin", &["trace", "features", "client"]),
     ("timeline", &["trace"]),

@@ -1,6 +1,7 @@
 //! Connection settings for an API server, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
+use crate::kubeconfig::{self, KubeconfigFileError};
 use crate::pool::{Pool, TlsSource};
 use crate::transport::{RequestTransport, ResponseBody};
 use base64::Engine;
@@ -8,7 +9,7 @@ use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response};
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,8 +77,8 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, ConnectionError> {
-        let failed = |error| kubeconfig_error(&path.display().to_string(), &error);
-        let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+        let failed = |error| kubeconfig_error(&path.display().to_string(), error);
+        let kubeconfig = kubeconfig::read(path).map_err(failed)?;
         let config = configure(kubeconfig).await.map_err(failed)?;
         let source =
             |shows_certificate| TlsSource::File { path: path.to_owned(), shows_certificate };
@@ -104,12 +105,12 @@ impl Connection {
         let all: Vec<&PathBuf> = paths.iter().collect();
         let read = if there.is_empty() { all } else { there };
         let names = list(&read);
-        let failed = |error| kubeconfig_error(&names, &error);
+        let failed = |error: KubeconfigFileError| kubeconfig_error(&names, error);
         let mut merged = Kubeconfig::default();
         for path in &read {
-            let next = Kubeconfig::read_from(path)
-                .map_err(|error| kubeconfig_error(&path.display().to_string(), &error))?;
-            merged = merged.merge(next).map_err(failed)?;
+            let next = kubeconfig::read(path)
+                .map_err(|error| kubeconfig_error(&path.display().to_string(), error))?;
+            merged = merged.merge(next).map_err(|error| failed(error.into()))?;
         }
         if let Some(context) = context {
             let known: Vec<String> = merged.contexts.iter().map(|one| one.name.clone()).collect();
@@ -149,9 +150,9 @@ impl Connection {
             encode(chain_pem),
             encode(key_pem)
         );
-        let failed = |error| kubeconfig_error("in memory", &error);
-        let config =
-            configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
+        let failed = |error| kubeconfig_error("in memory", error);
+        let kubeconfig = kubeconfig::parse(text.as_bytes(), None).map_err(failed)?;
+        let config = configure(kubeconfig).await.map_err(failed)?;
         let pool = |config| pooled(TlsSource::Fixed(Box::new(config)));
         Ok(Self {
             with_certificate: pool(config.clone()),
@@ -257,7 +258,7 @@ impl Connection {
     }
 }
 
-async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigFileError> {
     // Unless the program has chosen: kube would panic in one that links two crypto libraries.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config =
@@ -301,12 +302,8 @@ fn client_error(error: kube::Error) -> ConnectionError {
     ConnectionError::Client(error.to_string())
 }
 
-fn kubeconfig_error(path: &str, error: &KubeconfigError) -> ConnectionError {
-    let why = match error {
-        KubeconfigError::ReadConfig(error, _) => error.to_string(),
-        other => other.to_string(),
-    };
-    ConnectionError::Kubeconfig { path: path.to_owned(), why }
+fn kubeconfig_error(path: &str, error: KubeconfigFileError) -> ConnectionError {
+    ConnectionError::Kubeconfig { path: path.to_owned(), why: error.to_string() }
 }
 
 #[cfg(test)]

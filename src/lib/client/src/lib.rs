@@ -11,6 +11,7 @@ pub mod connect;
 pub mod discovery;
 pub mod features;
 pub mod identity;
+pub mod kubeconfig;
 pub mod leader;
 mod lease_uses;
 pub mod outage;

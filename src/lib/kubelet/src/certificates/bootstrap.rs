@@ -5,7 +5,6 @@ use super::{CertificateKind, CertificateStore, NodeCertificates, RETRY};
 use ferrokube_client::{Connection, ConnectionError, Outage};
 use ferrokube_pki::files::{self, FileError, FileMode};
 use ferrokube_pki::{CertificateFacts, Validity};
-use kube::config::{Kubeconfig, KubeconfigError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -77,7 +76,7 @@ impl NodeCertificates {
 
 /// Whether a kubeconfig exists whose certificate, if it has one, is valid.
 fn is_usable(path: &Path, now: SystemTime) -> bool {
-    let Ok(kubeconfig) = Kubeconfig::read_from(path) else { return false };
+    let Ok(kubeconfig) = ferrokube_client::kubeconfig::read(path) else { return false };
     let user = kubeconfig.current_context.as_ref().and_then(|name| {
         let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
         let user = context.user.as_ref()?;
@@ -101,12 +100,8 @@ fn is_usable(path: &Path, now: SystemTime) -> bool {
 /// The cluster of the current context.
 fn cluster(path: &Path) -> Result<Value, NodeBootstrapError> {
     let unreadable = |why: String| NodeBootstrapError::Unreadable { path: path.to_owned(), why };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
-        unreadable(match error {
-            KubeconfigError::ReadConfig(error, _) => error.to_string(),
-            other => other.to_string(),
-        })
-    })?;
+    let kubeconfig =
+        ferrokube_client::kubeconfig::read(path).map_err(|error| unreadable(error.to_string()))?;
     let cluster = kubeconfig.current_context.as_ref().and_then(|name| {
         let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
         kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()
