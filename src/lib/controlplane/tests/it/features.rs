@@ -240,6 +240,13 @@ async fn f36_the_fields_of_leases_come_and_go() {
     keeps_strategy(&server).await;
     wait_for(&server, ELECTION, is_state("On")).await;
     assert!(shows_strategy(&server).await);
+    let mut unknown = lease("unknown");
+    unknown["spec"]["strategy"] = json!("Newest");
+    let refused = server.post(LEASES, &unknown).await.json();
+    assert_eq!(
+        refused["details"]["causes"][0]["message"],
+        "Unsupported value: \"Newest\": supported values: \"OldestEmulationVersion\""
+    );
     for number in 0..30 {
         let made = server.post(LEASES, &lease(&format!("l{number}"))).await.json();
         assert_eq!(made["spec"]["strategy"], "OldestEmulationVersion", "{made}");

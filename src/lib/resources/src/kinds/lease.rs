@@ -1,5 +1,6 @@
 //! Lease: a lock, renewed by its holder.
 
+use super::leasecandidate::strategy_errors;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn};
@@ -85,6 +86,9 @@ impl Hooks for Lease {
                 transitions,
                 "must be greater than or equal to 0",
             ));
+        }
+        if let Some(strategy) = object.str(&["spec", "strategy"]) {
+            errors.extend(strategy_errors(strategy));
         }
         let filled = |field: &str| !object.str(&["spec", field]).unwrap_or_default().is_empty();
         if filled("preferredHolder") && !filled("strategy") {

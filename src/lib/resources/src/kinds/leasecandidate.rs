@@ -77,7 +77,9 @@ impl Hooks for LeaseCandidate {
                 "must be specified when `strategy` is 'OldestEmulationVersion'",
             ));
         }
-        errors.extend(strategy(field("strategy")));
+        if !field("strategy").is_empty() {
+            errors.extend(strategy_errors(field("strategy")));
+        }
         errors
     }
 
@@ -118,11 +120,11 @@ fn versions(binary: &str, emulated: &str) -> Vec<FieldError> {
     errors
 }
 
-/// kube-apiserver repeats the name of the field.
-fn strategy(strategy: &str) -> Vec<FieldError> {
+/// Strategies of Leases and their candidates. kube-apiserver repeats the name of the field.
+pub(super) fn strategy_errors(strategy: &str) -> Vec<FieldError> {
     const FIELD: &str = "spec.strategy.strategy";
     match strategy {
-        "" | OLDEST => Vec::new(),
+        OLDEST => Vec::new(),
         other if other.contains('/') => {
             all_invalid(FIELD, other, name::qualified_name(other)).collect()
         }
