@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_flow::{Away, AwayError};
-use ferrokube_registry::offload::{INLINE_BYTES, compute_shared, return_to_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, caller, compute_shared, return_to_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_webhook::{
     CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_revoked,
@@ -70,7 +70,7 @@ impl ConversionWebhook {
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
         return_to_worker().await;
-        let Some(permit) = self.webhook.try_admit() else {
+        let Some(admitted) = self.webhook.try_admit(caller()) else {
             return Err(self.too_many(api_version));
         };
         // The objects, and their copy in the request.
@@ -97,14 +97,11 @@ impl ConversionWebhook {
             answer_bytes: RESPONSE_BYTES + 4 * body.len(),
             body,
         };
-        let calling = async {
-            let _permit = permit;
-            self.webhook.call(call, &mut away).await
-        };
-        let answer = calling.await.map_err(|why| match why {
-            CallError::Failed(why) => failed(why.to_string()),
-            CallError::NoRoom => self.too_many(api_version),
-        })?;
+        let answer =
+            self.webhook.call(admitted, call, &mut away).await.map_err(|why| match why {
+                CallError::Failed(why) => failed(why.to_string()),
+                CallError::NoRoom => self.too_many(api_version),
+            })?;
         let room = match away.end(heap::json_bound(&answer)).await {
             Err(AwayError::TooLarge) => {
                 return Err(failed("its answer holds too many values".to_owned()));
@@ -177,6 +174,7 @@ mod tests {
     use ferrokube_apimachinery::user::UserInfo;
     use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
     use ferrokube_flow::{self as flow, Class, Flow, Limits};
+    use ferrokube_registry::offload::Offload;
     use ferrokube_webhook::{NoServices, Resolution, ServiceError, ServiceResolver};
     use futures::FutureExt;
     use std::sync::Arc;
@@ -188,7 +186,7 @@ mod tests {
         let definition = Document::from_value(definition).expect("an object");
         let access = WebhookAccess::anonymous(Arc::new(NoServices));
         let webhook = ConversionWebhook::of(&definition, &access).expect("a webhook");
-        webhook.webhook.occupy(LIMITS.calls);
+        std::mem::forget(webhook.webhook.occupy().expect("no call is running"));
         webhook
     }
 
@@ -373,14 +371,16 @@ mod tests {
     #[tokio::test]
     async fn the_queue_of_one_webhook_is_bounded() {
         let webhook = hung();
-        let mut calls: Vec<_> = (0..LIMITS.calls + LIMITS.waiting)
-            .map(|_| webhook.convert("e/v2".to_owned(), object()))
-            .collect();
+        let begin = || webhook.convert("e/v2".to_owned(), object());
+        let half = (LIMITS.calls + LIMITS.waiting) / 2;
+        let mut calls: Vec<_> = (0..half).map(|_| begin()).collect();
         assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-        let refused =
-            webhook.convert("e/v2".to_owned(), object()).await.expect_err("the queue is full");
+        let refused = begin().now_or_never().expect("at once");
+        let refused = refused.expect_err("one caller has half of the queue");
         assert_eq!((refused.code, refused.reason), (429, Some(Reason::TooManyRequests)));
+        let of_another = Offload::default().run(7, begin());
+        assert!(of_another.now_or_never().is_none());
         drop(calls.pop());
-        assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
+        assert!(begin().now_or_never().is_none());
     }
 }

@@ -34,7 +34,7 @@ impl Away {
     /// [`AwayError`].
     pub async fn begin(webhook: u64, bytes: usize) -> Result<Self, AwayError> {
         leave_seat();
-        let webhook = BudgetCaller { id: webhook, is_anonymous: false };
+        let webhook = BudgetCaller::numbered(webhook);
         let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else {
             return Ok(Self { webhook, held: None, carried: 0 });
         };
@@ -133,7 +133,7 @@ pub async fn response_part(webhook: u64, bytes: usize) -> Result<Option<BudgetGr
         return Err(AwayError::TooLarge);
     }
     let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else { return Ok(None) };
-    take_tree(&flow, BudgetCaller { id: webhook, is_anonymous: false }, bytes).await
+    take_tree(&flow, BudgetCaller::numbered(webhook), bytes).await
 }
 
 async fn take_tree(

@@ -27,6 +27,11 @@ pub struct BudgetCaller {
 }
 
 impl BudgetCaller {
+    /// A named caller: a webhook, or one by its [number](Self::number).
+    pub fn numbered(id: u64) -> Self {
+        Self { id, is_anonymous: false }
+    }
+
     /// For budgets outside of this module.
     pub fn number(self) -> u64 {
         self.id

@@ -5,13 +5,12 @@ use crate::fault::CallFault;
 use crate::trust;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ferrokube_flow::{Away, AwayError};
+use ferrokube_flow::{Away, AwayError, BudgetCaller, BudgetGrant, QueueLimit, Share};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Identity};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Max time until connected.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +21,7 @@ const HEAD_BYTES: u32 = 64 * 1024;
 /// Step by which the memory of a response grows.
 const GROWTH: usize = 16 * 1024;
 
-/// Limits of one webhook.
+/// Limits of one webhook. One caller has at most half of each, less while others have some.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
     /// Max concurrent calls.
@@ -36,9 +35,17 @@ pub struct CallLimits {
 pub struct Webhook {
     address: WebhookAddress,
     client: OnceLock<Result<Client, CallFault>>,
-    calls: Semaphore,
-    /// Permits of the calls that are running or waiting.
-    admitted: Semaphore,
+    /// Running calls. The next one is of the caller that has fewest.
+    calls: Share,
+    /// Calls that are running or waiting.
+    admitted: Share,
+}
+
+/// A call that may run or wait, until this is dropped.
+#[derive(Debug)]
+pub struct AdmittedCall {
+    caller: BudgetCaller,
+    _room: BudgetGrant,
 }
 
 /// A call to make: what is sent, and how long it may take.
@@ -48,7 +55,7 @@ pub struct WebhookCall<'a> {
     pub span: (&'a str, &'a str),
     /// JSON.
     pub body: Vec<u8>,
-    /// From the start of the request to the end of the answer.
+    /// From the start of the request to the end of the answer, and before of the wait for others.
     pub timeout: Duration,
     /// Whether the query tells the webhook the timeout, in seconds.
     pub announces_timeout: bool,
@@ -80,11 +87,13 @@ impl From<AwayError> for CallError {
 impl Webhook {
     /// No connection is made yet.
     pub fn new(address: WebhookAddress, limits: CallLimits) -> Self {
+        let admitted = limits.calls + limits.waiting;
         Self {
             address,
             client: OnceLock::new(),
-            calls: Semaphore::new(limits.calls),
-            admitted: Semaphore::new(limits.calls + limits.waiting),
+            // Admitted calls are not too many for its queue.
+            calls: Share::new(limits.calls, QueueLimit { per_caller: admitted, total: admitted }),
+            admitted: Share::new(admitted, QueueLimit::NONE),
         }
     }
 
@@ -93,15 +102,17 @@ impl Webhook {
         &self.address
     }
 
-    /// Admits a call, which is running or waiting until the permit is dropped; `None` if there are
-    /// too many.
-    pub fn try_admit(&self) -> Option<SemaphorePermit<'_>> {
-        self.admitted.try_acquire().ok()
+    /// Admits a call for a caller by its number; `None` if there are too many, in all or of this
+    /// caller.
+    pub fn try_admit(&self, caller: u64) -> Option<AdmittedCall> {
+        let caller = BudgetCaller::numbered(caller);
+        let room = self.admitted.try_take(caller, 1)?;
+        Some(AdmittedCall { caller, _room: room })
     }
 
-    /// Withdraws the permits of this many concurrent calls, as running calls do.
-    pub fn occupy(&self, calls: usize) {
-        self.calls.forget_permits(calls);
+    /// Takes the place of all concurrent calls, as running ones do. `None`: some are running.
+    pub fn occupy(&self) -> Option<BudgetGrant> {
+        self.calls.try_take(BudgetCaller::numbered(u64::MAX), self.calls.limit())
     }
 
     /// Posts the body and returns the answer, which has status 200. The call has a span of its own
@@ -109,11 +120,16 @@ impl Webhook {
     ///
     /// # Errors
     /// [`CallError`].
-    pub async fn call(&self, call: WebhookCall<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
+    pub async fn call(
+        &self,
+        admitted: AdmittedCall,
+        call: WebhookCall<'_>,
+        away: &mut Away,
+    ) -> Result<Vec<u8>, CallError> {
         let (name, resource) = call.span;
         let info = SpanInfo { name, resource, namespace: "", object: "" };
         let (context, mut span) = Span::part(SpanSide::Client, &info);
-        let answer = self.exchange(call, context, away).await;
+        let answer = self.exchange(&admitted, call, context, away).await;
         if answer.is_err() {
             span.fail();
         }
@@ -122,12 +138,13 @@ impl Webhook {
 
     async fn exchange(
         &self,
+        admitted: &AdmittedCall,
         call: WebhookCall<'_>,
         context: Option<TraceContext>,
         away: &mut Away,
     ) -> Result<Vec<u8>, CallError> {
-        let _permit =
-            unless_revoked(away, self.calls.acquire()).await?.map_err(|_| CallFault::Broken)?;
+        let turn = self.calls.take(admitted.caller, 1, call.timeout);
+        let _running = unless_revoked(away, turn).await?.ok_or(CallFault::Timeout)?;
         let mut request = self
             .client()?
             .post(self.url(&call))
@@ -230,8 +247,11 @@ fn client(address: &WebhookAddress) -> Result<Client, CallFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoServices, WebhookAccess};
+    use crate::{NoServices, Resolution, ServiceResolver, WebhookAccess};
     use ferrokube_apimachinery::document::json;
+
+    /// Far beyond what the calls take on the slowest machine.
+    const BOUND: Duration = Duration::from_secs(60);
 
     /// Without a caBundle the client verifies as the process does.
     #[test]
@@ -240,5 +260,56 @@ mod tests {
         let address = WebhookAddress::of(&json!({"url": "https://localhost/"}), &access);
         let webhook = Webhook::new(address, CallLimits { calls: 1, waiting: 0 });
         assert!(webhook.client().is_ok());
+    }
+
+    #[derive(Debug)]
+    struct SilentService;
+
+    impl ServiceResolver for SilentService {
+        fn resolve<'a>(&'a self, _: &'a str, _: &'a str, _: u16) -> Resolution<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    async fn until_calls(webhook: &Webhook, running: usize, waiting: usize) {
+        let reached = async {
+            while webhook.calls.usage() != (running, waiting) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let reached = tokio::time::timeout(BOUND, reached).await;
+        reached.unwrap_or_else(|_| panic!("running and waiting: {:?}", webhook.calls.usage()));
+    }
+
+    #[tokio::test]
+    async fn fault_33_one_caller_leaves_half_of_a_slow_webhook_to_others() {
+        let access = WebhookAccess::anonymous(Arc::new(SilentService));
+        let address =
+            WebhookAddress::of(&json!({"service": {"namespace": "n", "name": "s"}}), &access);
+        let webhook = Arc::new(Webhook::new(address, CallLimits { calls: 4, waiting: 12 }));
+        let begin = |caller: u64| {
+            let admitted = webhook.try_admit(caller)?;
+            let webhook = Arc::clone(&webhook);
+            Some(tokio::spawn(async move {
+                let mut away = Away::begin(1, 0).await.expect("outside of requests");
+                let call = WebhookCall {
+                    span: ("admit", "configmaps"),
+                    body: b"{}".to_vec(),
+                    timeout: BOUND,
+                    announces_timeout: false,
+                    answer_bytes: 1000,
+                };
+                webhook.call(admitted, call, &mut away).await
+            }))
+        };
+        let mut many: Vec<_> = std::iter::from_fn(|| begin(1)).collect();
+        assert_eq!(many.len(), 8);
+        until_calls(&webhook, 2, 6).await;
+        let _other = begin(2).expect("half of all is free");
+        until_calls(&webhook, 3, 6).await;
+        many.drain(..2).for_each(|call| call.abort());
+        // With two, more would not be left free.
+        until_calls(&webhook, 2, 5).await;
+        assert!(begin(1).is_some(), "fewer than half are waiting");
     }
 }

@@ -12,7 +12,7 @@ mod fault;
 mod service;
 mod trust;
 
-pub use call::{CallError, CallLimits, Webhook, WebhookCall, unless_revoked};
+pub use call::{AdmittedCall, CallError, CallLimits, Webhook, WebhookCall, unless_revoked};
 pub use certificates::CertificateFaults;
 pub use config::{WebhookAccess, WebhookAddress};
 pub use credentials::{CredentialsError, WebhookCredentials};

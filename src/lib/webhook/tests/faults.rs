@@ -33,7 +33,8 @@ async fn fault(port: u16, ca_pem: &str) -> String {
         answer_bytes: 1000,
     };
     let mut away = Away::begin(1, 0).await.expect("outside of requests");
-    match webhook.call(call, &mut away).await {
+    let admitted = webhook.try_admit(1).expect("there is no other call");
+    match webhook.call(admitted, call, &mut away).await {
         Err(CallError::Failed(fault)) => fault.to_string(),
         other => panic!("{other:?}"),
     }

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_flow::{Away, AwayError, BudgetGrant, response_part};
 use ferrokube_registry::RequestContext;
-use ferrokube_registry::offload::{compute_shared, is_costly, return_to_worker};
+use ferrokube_registry::offload::{caller, compute_shared, is_costly, return_to_worker};
 use ferrokube_webhook::{CallError, CallFault, WebhookCall};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -101,7 +101,7 @@ pub(super) async fn attempt(
     let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
     return_to_worker().await;
-    let Some(permit) = hook.webhook.try_admit() else { return Err(busy()) };
+    let Some(admitted) = hook.webhook.try_admit(caller()) else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
         AwayError::TooLarge => ReviewFault::Failed(ferrokube_flow::too_large()),
@@ -114,11 +114,8 @@ pub(super) async fn attempt(
         answer_bytes: ANSWER_BYTES + 2 * length,
         body: review.into_json(),
     };
-    let calling = async {
-        let _permit = permit;
-        // The timeout includes the wait for a free call.
-        tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await
-    };
+    // The timeout includes the wait for a free call.
+    let calling = tokio::time::timeout(timeout, hook.webhook.call(admitted, call, &mut away));
     let answer = match calling.await {
         Err(_) => Err(CallError::Failed(CallFault::Timeout)),
         Ok(answer) => answer,
@@ -201,7 +198,6 @@ fn worded(hook: &Hook, fault: &CallFault) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::WebhookEnvironment;
-    use super::super::hook::LIMITS;
     use super::super::stats::WebhookKind;
     use super::*;
     use crate::objects::ObjectVersions;
@@ -227,9 +223,10 @@ mod tests {
         }
     }
 
-    /// Other reviews of the request hold their permits when it continues.
-    #[tokio::test(start_paused = true)]
-    async fn fault_34_a_review_ends_on_a_worker() {
+    /// Runs `check` with a webhook whose calls wait until their time is over.
+    async fn with_hung_webhook(
+        check: impl AsyncFnOnce(&Hook, &ReviewedWrite<'_>, &ReviewedObjects<'_>),
+    ) {
         let catalog = Arc::new(Catalog::default());
         let tables = ferrokube_resources::tables();
         ferrokube_resources::definitions(tables).into_iter().for_each(|one| catalog.put(one));
@@ -262,14 +259,41 @@ mod tests {
         let configuration = Document::from_value(configuration).expect("an object");
         let access = WebhookAccess::anonymous(Arc::new(NoServices));
         let hook = Hook::all(&configuration, &access).swap_remove(0);
-        // Its call waits until the time is over.
-        hook.webhook.occupy(LIMITS.calls);
-        let review = async {
-            leave_worker().await;
-            let found = attempt(&hook, &write, &objects, false).await;
-            (matches!(found, Err(ReviewFault::Call(_))), has_slot())
-        };
-        assert_eq!(Offload::default().run(1, Box::pin(review)).await, (true, false));
+        let _occupied = hook.webhook.occupy().expect("no call is running");
+        check(&hook, &write, &objects).await;
+    }
+
+    /// Other reviews of the request hold their permits when it continues.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_a_review_ends_on_a_worker() {
+        with_hung_webhook(async |hook, write, objects| {
+            let review = async {
+                leave_worker().await;
+                let found = attempt(hook, write, objects, false).await;
+                (matches!(found, Err(ReviewFault::Call(_))), has_slot())
+            };
+            assert_eq!(Offload::default().run(1, Box::pin(review)).await, (true, false));
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fault_33_reviews_of_one_caller_leave_room_for_those_of_another() {
+        with_hung_webhook(async |hook, write, objects| {
+            let _reviews: Vec<_> = std::iter::from_fn(|| hook.webhook.try_admit(1)).collect();
+            let offload = Offload::default();
+            let review =
+                |caller| offload.run(caller, Box::pin(attempt(hook, write, objects, false)));
+            let refused = review(1).await.err();
+            let code = |fault: Option<ReviewFault>| match fault {
+                Some(ReviewFault::Failed(failure)) => Some(failure.code),
+                _ => None,
+            };
+            assert_eq!(code(refused), Some(429));
+            let waited = review(2).await.err();
+            assert!(matches!(waited, Some(ReviewFault::Call(_))), "{waited:?}");
+        })
+        .await;
     }
 
     #[tokio::test(start_paused = true)]
