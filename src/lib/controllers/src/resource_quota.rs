@@ -18,6 +18,7 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,9 @@ struct QuotaKey {
 
 /// Requeues quotas on deletions seen by the monitor.
 pub(crate) struct QuotaTracker {
+    /// Namespaces with deletions, until their pause ends: then their quotas are queued, once for
+    /// all of these. There may be ten thousand of both.
+    namespaces: WorkQueue<String>,
     /// Namespaces take turns.
     queue: WorkQueue<QuotaKey>,
     known: Mutex<KnownQuotas>,
@@ -52,7 +56,8 @@ pub(crate) struct QuotaTracker {
 
 impl Default for QuotaTracker {
     fn default() -> Self {
-        Self { queue: WorkQueue::in_turns(namespace_hash), known: Mutex::default() }
+        let queue = WorkQueue::in_turns(namespace_hash);
+        Self { namespaces: WorkQueue::default(), queue, known: Mutex::default() }
     }
 }
 
@@ -76,13 +81,27 @@ impl QuotaTracker {
 
     /// An object of the namespace was deleted.
     fn recount(&self, namespace: &str, cause: Option<TraceContext>) {
-        let mut known = self.known.lock();
-        let pause = known.pause(namespace);
-        let keys: Vec<QuotaKey> = known.keys(namespace).collect();
-        for key in keys {
-            known.want(&key, pause);
-            self.queue.add_after(key, cause, pause);
+        let known = self.known.lock();
+        if known.has(namespace) {
+            self.namespaces.add_after(namespace.to_owned(), cause, known.pause(namespace));
         }
+    }
+
+    fn queue_all(&self, namespace: &str, cause: Option<TraceContext>) {
+        let quotas = self.known.lock().want_all(namespace);
+        quotas.into_iter().for_each(|quota| self.queue.add(quota, cause));
+    }
+
+    /// Queues the quotas of namespaces whose time it is. Runs until dropped.
+    async fn queue_namespaces(self: &Arc<Self>) {
+        let work = self.namespaces.run("resourcequota", 1, |namespace, trace| {
+            let (quotas, cause) = (Arc::clone(self), trace.context().copied());
+            async move {
+                quotas.queue_all(&namespace, cause);
+                Ok::<_, Infallible>(Next::Done)
+            }
+        });
+        work.await;
     }
 }
 
@@ -90,13 +109,8 @@ impl MetadataListener for QuotaTracker {
     /// The resource may be newly counted, or its objects deleted while it was not watched.
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
-            let mut known = self.known.lock();
-            let namespaces = known.namespaces();
-            let keys: Vec<QuotaKey> =
-                namespaces.flat_map(|namespace| known.keys(namespace)).collect();
-            for key in keys {
-                known.want(&key, SETTLE);
-                self.queue.add_after(key, None, SETTLE);
+            for namespace in self.known.lock().namespaces() {
+                self.namespaces.add_after(namespace.to_owned(), None, SETTLE);
             }
         }
     }
@@ -134,7 +148,7 @@ pub(crate) async fn run(
         let quotas = Arc::clone(&quotas);
         async move { reconcile(&client, &monitor, counted_as, &quotas, &key).await }
     });
-    tokio::join!(watch, work);
+    tokio::join!(watch, quotas.queue_namespaces(), work);
 }
 
 /// Counts a quota, unless it is too early for that.
@@ -288,7 +302,7 @@ mod tests {
     /// A deletion costs its tenant one request, and the server a list for each key of each quota.
     #[tokio::test(start_paused = true)]
     async fn fault_34_recounts_of_a_namespace_take_a_part_of_the_time() {
-        let quotas = QuotaTracker::default();
+        let quotas = Arc::<QuotaTracker>::default();
         for one in [key("n", "a"), key("n", "b"), key("m", "c")] {
             quotas.known.lock().insert(&one);
         }
@@ -313,12 +327,44 @@ mod tests {
             }
             all
         };
-        let all = tokio::select! { () = work => panic!("it runs until dropped"), all = all => all };
+        let work = async { tokio::join!(quotas.queue_namespaces(), work) };
+        let all = tokio::select! { _ = work => panic!("it runs until dropped"), all = all => all };
         let wanted = [("c", 1), ("a", 200), ("b", 200)];
         assert_eq!(all, wanted.map(|(name, tenths)| (name.to_owned(), tenths)));
         quotas.known.lock().remove(&key("n", "a"));
         assert_eq!(quotas.known.lock().pause("n"), Duration::from_secs(10));
-        assert_eq!(quotas.known.lock().keys("n").collect::<Vec<_>>(), [key("n", "b")]);
+        assert_eq!(quotas.known.lock().want_all("n"), [key("n", "b")]);
+    }
+
+    /// Else a tenant would occupy the watches of metadata, which the controllers share.
+    #[tokio::test(start_paused = true)]
+    async fn fault_34_many_deletions_queue_the_quotas_of_their_namespace_once() {
+        const MANY: usize = 1_000;
+        let quotas = Arc::<QuotaTracker>::default();
+        let mut all: Vec<_> = (0..MANY).map(|at| key("n", &format!("q{at}"))).collect();
+        all.push(key("m", "other"));
+        all.iter().for_each(|one| _ = quotas.known.lock().insert(one));
+        (0..MANY).for_each(|_| quotas.recount("n", None));
+        quotas.recount("m", None);
+        assert_eq!((quotas.queue.len(), quotas.namespaces.len()), (0, 2));
+        let counted = Mutex::new(Vec::new());
+        let work = quotas.queue.run("test", 1, |key, _| {
+            counted.lock().push(key);
+            std::future::ready(Ok::<_, std::io::Error>(Next::Done))
+        });
+        let counting = async {
+            while counted.lock().len() < all.len() {
+                tokio::time::sleep(DEBOUNCE).await;
+            }
+        };
+        let work = async { tokio::join!(quotas.queue_namespaces(), work) };
+        tokio::select! { _ = work => panic!("it runs until dropped"), () = counting => {} }
+        let mut counted = counted.into_inner();
+        let turn = counted.iter().position(|key| key.namespace == "m");
+        assert!(turn.is_some_and(|turn| turn < 10), "it has the next turn: {turn:?}");
+        counted.sort();
+        all.sort();
+        assert_eq!(counted, all, "each of them once");
     }
 
     /// When a quota is counted in 25 s of ten creates a second, each of which changes it. A recount
@@ -401,9 +447,9 @@ mod tests {
             namespaced: false,
             verbs: Vec::new(),
         });
-        assert!(quotas.queue.is_empty());
+        assert!(quotas.namespaces.is_empty());
         quotas.list_ends(&DiscoveredResource { resource, namespaced: true, verbs: Vec::new() });
-        assert_eq!(quotas.queue.len(), 1);
+        assert_eq!(quotas.namespaces.len(), 1);
     }
 
     #[test]
