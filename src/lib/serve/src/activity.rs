@@ -3,7 +3,7 @@
 use crate::body::{Body, Chunk};
 use crate::handler::BodyGuard;
 use crate::held::Holdings;
-use crate::slow_client::{CountedChunk, STREAM_BYTES, UnsentBytes, Wait, Waits};
+use crate::slow_client::{CountedChunk, STREAM_BYTES, UnsentBytes, Wait, Waits, polling};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use std::io;
@@ -209,7 +209,8 @@ impl http_body::Body for CountedBody {
             this.wait.end();
             return Poll::Pending;
         }
-        let polled = Pin::new(&mut this.body).poll_frame(task);
+        let polled =
+            polling(&this.in_flight.activity.waits, || Pin::new(&mut this.body).poll_frame(task));
         match &polled {
             Poll::Ready(Some(Ok(_))) => this.wait.restart(),
             Poll::Ready(_) | Poll::Pending => this.wait.end(),
@@ -223,5 +224,49 @@ impl http_body::Body for CountedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slow_client::{TICKS, UntakenChunk};
+    use http_body_util::BodyExt;
+    use parking_lot::Mutex;
+    use std::task::Waker;
+
+    /// A body whose chunk another task makes.
+    struct MadeElsewhere(Arc<Mutex<Option<UntakenChunk>>>);
+
+    impl http_body::Body for MadeElsewhere {
+        type Data = Chunk;
+        type Error = io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _task: &mut Context<'_>,
+        ) -> Poll<Option<io::Result<Frame<Chunk>>>> {
+            *self.0.lock() = UntakenChunk::of_polled();
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn fault_18_a_chunk_that_no_poll_takes_waits_for_its_client() {
+        const BYTES: usize = 64 << 10;
+        let activity = Activity::new(Holdings::default());
+        let made = Arc::<Mutex<Option<UntakenChunk>>>::default();
+        let body = MadeElsewhere(Arc::clone(&made)).boxed_unsync();
+        let mut body = CountedBody::new(body, activity.begin(), None);
+        let mut task = Context::from_waker(Waker::noop());
+        let late = || (0..=TICKS).any(|_| activity.tick());
+        assert!(http_body::Body::poll_frame(Pin::new(&mut body), &mut task).is_pending());
+        assert!(!late(), "it is the server's turn");
+        let mut chunk = made.lock().take().expect("it was polled for a connection");
+        chunk.begin(BYTES);
+        assert!(activity.waits.bytes() > BYTES && late());
+        drop(chunk);
+        assert!(activity.waits.bytes() < BYTES && !late());
+        assert!(UntakenChunk::of_polled().is_none());
     }
 }

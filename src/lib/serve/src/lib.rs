@@ -41,5 +41,6 @@ pub use limits::ListenerLimits;
 pub use peer::Peer;
 pub use server::{Server, ServerError};
 pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use slow_client::UntakenChunk;
 pub use stats::ListenerStats;
 pub use tls::{Tls, TlsError, TlsPolicy};

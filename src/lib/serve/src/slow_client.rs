@@ -119,6 +119,40 @@ impl Drop for Wait {
     }
 }
 
+tokio::task_local! {
+    /// Those of the connection whose body is polled.
+    static POLLED: Arc<Waits>;
+}
+
+/// Polls a body, as that of a connection's response.
+pub(crate) fn polling<T>(waits: &Arc<Waits>, poll: impl FnOnce() -> T) -> T {
+    POLLED.sync_scope(Arc::clone(waits), poll)
+}
+
+/// A chunk that another task makes than that of its connection. If its client closes the HTTP/2
+/// window meanwhile, nothing polls the body that would send it. Counted until dropped.
+#[derive(Debug)]
+pub struct UntakenChunk(Wait);
+
+impl UntakenChunk {
+    /// For the body that is polled; `None` outside of its connection.
+    pub fn of_polled() -> Option<Self> {
+        POLLED.try_with(|waits| Self(Wait::idle(waits, 0))).ok()
+    }
+
+    /// It is made, and waits for the client as chunks do that are passed to hyper.
+    pub fn begin(&mut self, bytes: usize) {
+        self.0.end();
+        self.0.bytes = STREAM_BYTES + CHUNK_OVERHEAD + bytes;
+        self.0.restart();
+    }
+
+    /// Polls a body as that of a connection whose bytes count in `holdings`.
+    pub fn polled_in<T>(holdings: &Holdings, poll: impl FnOnce() -> T) -> T {
+        polling(&Arc::new(Waits::new(holdings.clone())), poll)
+    }
+}
+
 /// Approximate bytes per stream besides its chunks: hyper's state, the task, the body.
 pub(crate) const STREAM_BYTES: usize = 2 * 1024;
 /// Overhead per chunk.

@@ -6,7 +6,7 @@ use super::vectored::{ByteOwner, SliceFrame};
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
 use ferrokube_registry::offload::{caller, compute};
-use ferrokube_serve::{Chunk, Response};
+use ferrokube_serve::{Chunk, Response, UntakenChunk};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
@@ -124,11 +124,19 @@ impl<F: Fill> OffloadedBody<F> {
     }
 }
 
-/// A body and its next frame.
-type NextFrame<F> = (Streamed<F>, Option<Chunk>);
+/// A body and its next frame, which waits for its client if it is made in a task of its own.
+struct NextFrame<F> {
+    streamed: Streamed<F>,
+    frame: Option<Chunk>,
+    _untaken: Option<UntakenChunk>,
+}
 
 /// Makes the next frame off the workers; `None` if that panicked.
-async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<NextFrame<F>> {
+async fn away<F: Fill>(
+    caller: u64,
+    mut streamed: Streamed<F>,
+    mut untaken: Option<UntakenChunk>,
+) -> Option<NextFrame<F>> {
     let made = compute(caller, || {
         // The panic drops the half-made body.
         catch_unwind(AssertUnwindSafe(move || {
@@ -136,7 +144,11 @@ async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<NextFra
             (streamed, frame)
         }))
     });
-    made.await.ok()
+    let (streamed, frame) = made.await.ok()?;
+    if let (Some(untaken), Some(frame)) = (&mut untaken, &frame) {
+        untaken.begin(frame.remaining());
+    }
+    Some(NextFrame { streamed, frame, _untaken: untaken })
 }
 
 /// The same in a task of its own: nothing polls a body whose client has closed its window, and a
@@ -145,9 +157,10 @@ fn away_from_client<F: Fill>(
     caller: u64,
     streamed: Streamed<F>,
 ) -> Pin<Box<dyn Future<Output = Option<NextFrame<F>>> + Send>> {
-    let Ok(runtime) = Handle::try_current() else { return Box::pin(away(caller, streamed)) };
+    let made = away(caller, streamed, UntakenChunk::of_polled());
+    let Ok(runtime) = Handle::try_current() else { return Box::pin(made) };
     let mut task = JoinSet::new();
-    task.spawn_on(away(caller, streamed), &runtime);
+    task.spawn_on(made, &runtime);
     Box::pin(async move { task.join_next().await?.ok().flatten() })
 }
 
@@ -170,7 +183,7 @@ impl<F: Fill> http_body::Body for OffloadedBody<F> {
         }
         let OffloadState::Away(away) = state else { return Poll::Ready(None) };
         let made = std::task::ready!(away.as_mut().poll(context));
-        let Some((streamed, frame)) = made else {
+        let Some(NextFrame { streamed, frame, _untaken }) = made else {
             *state = OffloadState::Over;
             return Poll::Ready(Some(Err(io::Error::other(
                 "a part of the response could not be encoded",
@@ -352,9 +365,11 @@ mod tests {
     use super::*;
     use crate::encode::slices::tests::entry;
     use bytes::Bytes;
-    use ferrokube_serve::WRITE_BYTES;
+    use ferrokube_serve::{Holdings, WRITE_BYTES};
     use ferrokube_storage::Entry;
     use std::sync::Arc;
+    use std::task::Waker;
+    use std::time::Duration;
 
     fn items(count: u64, length: usize) -> Vec<Arc<Entry>> {
         let value = "v".repeat(length);
@@ -384,9 +399,16 @@ mod tests {
         static CLIENT: ();
     }
 
-    /// A frame that takes long.
+    /// A frame that takes long to make.
     struct LongFrame {
+        text: &'static [u8],
         is_done: bool,
+    }
+
+    impl LongFrame {
+        fn new(text: &'static [u8]) -> Self {
+            Self { text, is_done: false }
+        }
     }
 
     impl Fill for LongFrame {
@@ -395,7 +417,7 @@ mod tests {
                 return None;
             }
             assert!(CLIENT.try_with(|()| ()).is_err(), "it is no part of the client's task");
-            Some(Bytes::from_static(b"x").into())
+            Some(Bytes::from_static(self.text).into())
         }
 
         fn is_done(&self) -> bool {
@@ -409,9 +431,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_frame_that_takes_long_is_made_without_its_client() {
-        let body = OffloadedBody::of(1, LongFrame { is_done: false });
+        let body = OffloadedBody::of(1, LongFrame::new(b"x"));
         let sent = CLIENT.scope((), body.collect()).await.expect("it is encoded");
         assert_eq!(sent.to_bytes(), "x");
+    }
+
+    /// Such as one that has closed its window since the frame was begun.
+    #[tokio::test]
+    async fn fault_18_a_frame_that_its_client_does_not_take_is_counted() {
+        const TEXT: &[u8] = &[b'x'; 64 << 10];
+        let holdings = Holdings::default();
+        let mut body = OffloadedBody::of(1, LongFrame::new(TEXT));
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = || http_body::Body::poll_frame(Pin::new(&mut body), &mut context).is_pending();
+        assert!(UntakenChunk::polled_in(&holdings, poll));
+        let counted = async {
+            while holdings.bytes() < TEXT.len() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let counted = tokio::time::timeout(Duration::from_secs(60), counted).await;
+        assert!(counted.is_ok(), "{} bytes", holdings.bytes());
+        let sent = body.collect().await.expect("it is encoded");
+        assert_eq!((sent.to_bytes().len(), holdings.bytes()), (TEXT.len(), 0));
     }
 
     #[test]
