@@ -82,9 +82,9 @@ impl Registry {
                     .convert(served, converter, &entries, batch)
                     .await
                     .inspect_err(|failure| {
-                        // The error may concern any object of the batch: requests that wait for
-                        // one of them retry.
-                        if claims.names.len() == 1 {
+                        // The error may concern any object of the batch, or only this caller, for
+                        // which there is no room: requests that wait for one of them retry.
+                        if claims.names.len() == 1 && failure.code != 429 {
                             claims.fail(failure);
                         }
                     })?;

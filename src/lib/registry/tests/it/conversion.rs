@@ -4,7 +4,7 @@ use crate::support::*;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::offload::{INTERNAL, caller, compute, has_slot, leave_worker};
 use ferrokube_registry::{
     Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions,
@@ -29,6 +29,8 @@ struct Scales {
     begun: AtomicUsize,
     gate: Semaphore,
     fails: AtomicBool,
+    /// The next call finds no room for its caller.
+    is_full: AtomicBool,
     /// Runs once, within a conversion: a long computation.
     during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -46,6 +48,7 @@ impl Scales {
             begun: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             fails: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             during: Mutex::default(),
         })
     }
@@ -100,6 +103,9 @@ impl Converter for Converting {
             }
             if self.0.fails.load(Ordering::SeqCst) {
                 return Err(Failure::internal("the converter is broken"));
+            }
+            if self.0.is_full.swap(false, Ordering::SeqCst) {
+                return Err(Failure::new(Reason::TooManyRequests, "there is no room"));
             }
             let read =
                 |object: Bytes| ferrokube_apimachinery::json::read(&object).unwrap().document;
@@ -334,6 +340,26 @@ async fn a_waiting_caller_converts_if_the_first_hangs_up() {
         soon(other).await.unwrap().unwrap();
     }
     assert_eq!(scales.calls(), [1]);
+}
+
+/// A webhook has some room for each caller.
+#[tokio::test]
+async fn a_waiting_caller_converts_if_the_first_finds_no_room() {
+    let (things, scales) = start();
+    things.create("v1", "a", json!({"size": 3})).await.unwrap();
+    scales.close();
+    scales.is_full.store(true, Ordering::SeqCst);
+    let reader = || {
+        let things = things.clone();
+        tokio::spawn(async move { things.get("v2", "a").await })
+    };
+    let first = reader();
+    settle().await;
+    let other = reader();
+    settle().await;
+    scales.open();
+    assert_eq!(soon(first).await.unwrap().unwrap_err().code, 429);
+    assert_eq!(soon(other).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(3)));
 }
 
 #[tokio::test]
