@@ -14,3 +14,5 @@ mod secrets;
 mod serving;
 mod static_pods;
 mod streams;
+
+pub(crate) use engine::Containerd;

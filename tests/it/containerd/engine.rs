@@ -21,8 +21,8 @@ const CLEANING: Duration = Duration::from_secs(10);
 const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/install-containerd");
 
 /// A containerd, killed on drop.
-pub(super) struct Containerd {
-    pub(super) registry: ImageRegistry,
+pub(crate) struct Containerd {
+    pub(crate) registry: ImageRegistry,
     directory: TempDir,
     process: Child,
 }
@@ -31,7 +31,7 @@ impl Containerd {
     /// Starts one. `None`, with a message, where containers cannot run.
     ///
     /// Panics if they cannot, and `FERROKUBE_MUST_CONTAINERD` is set.
-    pub(super) async fn start() -> Option<Self> {
+    pub(crate) async fn start() -> Option<Self> {
         match Self::try_start().await {
             Ok(containerd) => Some(containerd),
             Err(why) => {
@@ -72,8 +72,8 @@ impl Containerd {
     }
 
     /// `unix:///...`.
-    pub(super) fn endpoint(&self) -> String {
-        format!("unix://{}", self.directory.path().join("c.sock").display())
+    pub(crate) fn endpoint(&self) -> String {
+        format!("unix://{}", self.directory.path().join("state/c.sock").display())
     }
 
     pub(super) fn runtime(&self) -> Runtime {
@@ -81,7 +81,7 @@ impl Containerd {
     }
 
     /// A directory for other files of the test.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -180,7 +180,7 @@ disabled_plugins = [
     "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp",
 ]
 [grpc]
-address = "{own}/c.sock"
+address = "{own}/state/c.sock"
 [ttrpc]
 address = "{own}/t.sock"
 [plugins."io.containerd.grpc.v1.cri"]

@@ -24,7 +24,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// Serves any image: its layers have busybox for names in `with_busybox`, else one small file.
-pub(super) struct ImageRegistry {
+pub(crate) struct ImageRegistry {
     port: u16,
     shared: Arc<ServedImages>,
     task: JoinHandle<()>,
@@ -85,7 +85,7 @@ impl ImageRegistry {
     }
 
     /// Reference to an image of this registry.
-    pub(super) fn image(&self, name: &str) -> String {
+    pub(crate) fn image(&self, name: &str) -> String {
         format!("127.0.0.1:{}/{name}:v1", self.port)
     }
 
