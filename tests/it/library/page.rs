@@ -3,8 +3,11 @@
 
 use super::{ROOT, RunningProgram, cargo};
 use crate::FERROKUBE;
+use ferrokube_testkit::{Launch, newest_kubectl};
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Fenced blocks in a language, in order.
 fn blocks(page: &str, language: &str) -> Vec<String> {
@@ -51,8 +54,9 @@ async fn the_page_leads_to_a_control_plane() {
         ("shop_few", format!("{few}\n{bundle}")),
         ("shop_box", tickets),
         ("shop_mini", format!("{mini}\n{controller}")),
+        ("shop_halls", example("aggregated")),
     ];
-    for (name, program) in &programs[..2] {
+    for (name, program) in programs.iter().filter(|(name, _)| *name != "shop_mini") {
         let early = crates(&controllers).find(|later| program.contains(&format!("{later}::")));
         assert_eq!(early, None, "{name} needs what the page adds in section 5");
     }
@@ -74,7 +78,7 @@ async fn the_page_leads_to_a_control_plane() {
     }
     cargo(&shop, &["build"], "");
 
-    let start = |name: &str| RunningProgram::start(&Path::new(FERROKUBE).with_file_name(name));
+    let start = |name: &str| RunningProgram::start(&built(name));
     let few = start("shop_few");
     assert_eq!(few.resources().len(), 6, "{:?}", few.resources());
     few.stop();
@@ -89,4 +93,40 @@ async fn the_page_leads_to_a_control_plane() {
     )
     .await;
     mini.stop();
+    is_served_behind_another_server(&page, &shop);
+}
+
+fn built(name: &str) -> PathBuf {
+    Path::new(FERROKUBE).with_file_name(name)
+}
+
+/// Section 6: three terminals in the directory of the package; free ports instead of the page's.
+fn is_served_behind_another_server(page: &str, shop: &Path) {
+    let all = blocks(page, "sh");
+    let [.., server, program, clients] = &all[..] else { panic!("three terminals: {all:?}") };
+    let mut front = Launch::new(FERROKUBE).start().unwrap();
+    symlink(front.data_dir(), shop.join("front")).unwrap();
+
+    let run = "cp ../ferrokube/examples/aggregated.rs src/main.rs\ncargo run -- halls ";
+    let arguments = program.trim_end().strip_prefix(run).expect(run);
+    let arguments = arguments.replace("front/", &format!("{}/front/", shop.display()));
+    let arguments = arguments.replace(":7443", ":0");
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let halls = RunningProgram::start_with(&built("shop_halls"), &arguments);
+    symlink(halls.kubeconfig.parent().unwrap(), shop.join("halls")).unwrap();
+
+    let mut words = server.split_whitespace();
+    let flag = words.find(|word| word.starts_with("--service-address=")).unwrap();
+    let address = halls.url.trim_start_matches("https://");
+    front.restart_with(&[&flag.replace("127.0.0.1:7443", address)]).unwrap();
+
+    let kubectl = newest_kubectl().command(&front.kubeconfig());
+    let kubectl = kubectl.get_program().display();
+    let script = format!("set -e\nkubectl() {{ '{kubectl}' \"$@\"; }}\n{clients}");
+    let mut bash = Command::new("bash");
+    let ran = bash.args(["-c", &script]).current_dir(shop).env("HOME", shop).output().unwrap();
+    let (shown, errors) = (String::from_utf8(ran.stdout).unwrap(), ran.stderr);
+    assert!(ran.status.success(), "{shown}{}", String::from_utf8_lossy(&errors));
+    assert!(shown.lines().last().unwrap_or_default().starts_with("big "), "{shown}");
+    halls.stop();
 }
