@@ -1,6 +1,7 @@
 //! `deploy/container`: the compose files and pods start what they say, by their command lines, as
 //! processes of this machine; and in containers, where podman can run them.
 
+mod kubelet;
 mod manifests;
 mod podman;
 

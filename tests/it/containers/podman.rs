@@ -9,22 +9,20 @@ use tempfile::TempDir;
 
 const MUST: &str = "FERROKUBE_MUST_PODMAN";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/container/image");
-/// Rights and limits of each container: none, and those of small machines.
-const CONTAINED: [&str; 10] = [
-    "--network=host",
-    "--read-only",
-    "--cap-drop=ALL",
-    "--security-opt=no-new-privileges",
+/// Options of containers other than the kubelet's: no rights.
+const CONTAINED: [&str; 4] =
+    ["--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"];
+/// Options of all containers: the limits of small machines.
+pub(super) const LIMITS: [&str; 5] = [
     "--ulimit=nofile=4096:4096",
     "--ulimit=nproc=1024:1024",
     "--memory=512m",
     "--pull=never",
     "--log-driver=k8s-file",
-    "--detach",
 ];
 
 /// podman with images and containers of its own, which are removed on drop.
-struct Podman {
+pub(super) struct Podman {
     directory: TempDir,
     runtime: &'static str,
 }
@@ -47,7 +45,7 @@ impl Podman {
         self.command().args(arguments).output().unwrap()
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.output(arguments);
         let stderr = String::from_utf8_lossy(&stderr);
         assert!(status.success(), "{arguments:?}: {stderr}");
@@ -57,17 +55,15 @@ impl Podman {
     fn start(&self, name: &str, image: &str, volume: &str, flags: &[&str]) {
         let image = format!("localhost/ferrokube/{image}");
         let name = format!("--name={name}");
-        let options = [&["run", &name, "--volume", volume][..], &CONTAINED, &[&image], flags];
-        self.run(&options.concat());
+        let options = ["run", "--detach", &name, "--volume", volume];
+        self.run(&[&options[..], &CONTAINED, &LIMITS, &[&image], flags].concat());
     }
 
     /// Runs a container to its end, which is a success; its output.
     fn once(&self, image: &str, volume: &str, flags: &[&str]) -> String {
         let image = format!("localhost/ferrokube/{image}");
-        let attached = CONTAINED.into_iter().filter(|option| *option != "--detach");
-        let attached: Vec<&str> = attached.collect();
         let options = ["run", "--rm", "--volume", volume];
-        self.run(&[&options[..], &attached, &[&image], flags].concat())
+        self.run(&[&options[..], &CONTAINED, &LIMITS, &[&image], flags].concat())
     }
 
     /// By the probe in the container.
@@ -79,13 +75,13 @@ impl Podman {
         .await;
     }
 
-    fn logs(&self, name: &str) -> String {
+    pub(super) fn logs(&self, name: &str) -> String {
         let output = self.output(&["logs", name]);
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     /// Ends a container by SIGTERM; it has exited with 0.
-    fn stop(&self, name: &str) {
+    pub(super) fn stop(&self, name: &str) {
         self.run(&["stop", "--time=60", name]);
         assert_eq!(self.run(&["inspect", "--format={{.State.ExitCode}}", name]), "0");
         self.run(&["rm", name]);
@@ -112,9 +108,8 @@ fn podman(archive: &Path) -> Result<Podman, String> {
             return Err(text(&loaded));
         }
         let image = "localhost/ferrokube/feature-admin";
-        let attached: Vec<&str> =
-            CONTAINED.into_iter().filter(|option| *option != "--detach").collect();
-        let tried = podman.output(&[&["run", "--rm"][..], &attached, &[image]].concat());
+        let options = [&["run", "--rm"][..], &CONTAINED, &LIMITS, &[image]];
+        let tried = podman.output(&options.concat());
         if tried.status.success() {
             let help = String::from_utf8_lossy(&tried.stdout);
             assert!(help.contains("Usage: feature-admin"), "{help}");
@@ -125,7 +120,7 @@ fn podman(archive: &Path) -> Result<Podman, String> {
     Err(why)
 }
 
-fn check(kubectl: &Kubectl, kubeconfig: &Path, arguments: &[&str], words: &str) {
+pub(super) fn check(kubectl: &Kubectl, kubeconfig: &Path, arguments: &[&str], words: &str) {
     let ran = kubectl.run(kubeconfig, arguments);
     assert!(ran.ok && ran.stdout.contains(words), "{arguments:?}: {ran:?}");
 }
@@ -186,7 +181,6 @@ async fn images_run_without_rights_on_read_only_roots() {
     podman.is_ready("all-in-one", &url).await;
     check(&kubectl, &kubeconfig, &["get", "namespace", "shop", "-o", "name"], "namespace/shop");
     podman.stop("all-in-one");
-    // Needs a runtime of containers for more.
     let kubelet = ["--hostname-override=node-a", "--container-runtime-endpoint=unix:///none.sock"];
     podman.start("kubelet", "kubelet", "pods:/var/lib/kubelet", &kubelet);
     wait_until("the kubelet waits for its runtime", BOUND, || async {
@@ -195,4 +189,5 @@ async fn images_run_without_rights_on_read_only_roots() {
     })
     .await;
     podman.stop("kubelet");
+    super::kubelet::runs_a_pod(&podman).await;
 }
