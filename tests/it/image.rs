@@ -63,7 +63,10 @@ async fn the_images_share_a_layer_that_is_enough_for_the_roles() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let mut script = Command::new(SCRIPT);
-    run(script.args(["--level", "1", FERROKUBE]).arg(path("images.tar")));
+    let executable = Path::new(FERROKUBE);
+    // By its name alone, as in the directory of a tarball.
+    script.current_dir(executable.parent().unwrap()).args(["--level", "1"]);
+    run(script.arg(executable.file_name().unwrap()).arg(path("images.tar")));
     extract(&path("images.tar"), &path("layout"));
     let index = json(&path("layout/index.json"));
     let mut entrypoints = Vec::new();
