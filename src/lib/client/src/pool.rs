@@ -6,6 +6,7 @@
 //! same process. Here requests share HTTP/2 connections, [`STREAMS`] each; another is opened when
 //! all are full.
 
+use crate::kubeconfig;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -13,7 +14,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -62,7 +63,7 @@ impl TlsSource {
             Self::Fixed(config) => Ok(Config::clone(config)),
             Self::File { path, shows_certificate } => {
                 let mut config = Config::from_custom_kubeconfig(
-                    Kubeconfig::read_from(path)?,
+                    kubeconfig::read(path)?,
                     &KubeConfigOptions::default(),
                 )
                 .await?;
@@ -326,5 +327,29 @@ impl http_body::Body for PooledBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a repeated key, of which the last wins, as for kubectl.
+    const FILE: &str = "\
+current-context: none
+current-context: c
+contexts: [{name: c, context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: 'https://192.0.2.1'}}]
+";
+
+    #[tokio::test]
+    async fn connections_read_the_file_as_their_client_has_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        std::fs::write(&path, FILE).unwrap();
+        crate::Connection::from_kubeconfig(&path).await.unwrap();
+        let source = TlsSource::File { path, shows_certificate: true };
+        let config = source.config().await.unwrap();
+        assert_eq!(config.cluster_url.host(), Some("192.0.2.1"));
     }
 }
