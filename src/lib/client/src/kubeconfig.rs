@@ -95,6 +95,46 @@ users:
     }
 
     #[test]
+    fn fields_that_kubectl_writes_are_read() {
+        const WRITTEN: &str = "\
+apiVersion: v1
+kind: Config
+preferences: {}
+contexts: null
+clusters:
+- name: c
+  cluster:
+    certificate-authority-data: Y2E=
+    extensions:
+    - {name: client.authentication.k8s.io/exec, extension: {audience: [a, 1]}}
+    server: https://192.0.2.1
+users:
+- name: u
+  user:
+    client-key-data: a2V5
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      args: null
+      command: login
+      env: [{name: A, value: '1'}]
+      interactiveMode: IfAvailable
+      provideClusterInfo: true
+    tokenFile: token
+";
+        let read = parse(WRITTEN.as_bytes(), Some(Path::new("/etc/k"))).unwrap();
+        assert!(read.contexts.is_empty());
+        let written = serde_json::to_value(&read).unwrap();
+        let cluster = &written["clusters"][0]["cluster"];
+        assert_eq!(cluster["certificate-authority-data"], "Y2E=");
+        assert_eq!(cluster["extensions"][0]["extension"]["audience"][1], 1);
+        let user = &written["users"][0]["user"];
+        assert_eq!(user["client-key-data"], "a2V5", "a secret");
+        assert_eq!(user["tokenFile"], "/etc/k/token");
+        assert_eq!(user["exec"]["env"][0]["value"], "1");
+        assert_eq!(user["exec"]["provideClusterInfo"], true);
+    }
+
+    #[test]
     fn no_text_is_an_empty_kubeconfig() {
         assert!(parse(b"", None).unwrap().clusters.is_empty());
         assert!(matches!(parse(b"clusters: 1", None), Err(KubeconfigFileError::Malformed(_))));
