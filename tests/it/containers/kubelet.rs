@@ -109,6 +109,17 @@ fn start(podman: &Podman, page: &TranslatedPage, containerd: &Containerd) {
     podman.run(&[&["run"][..], options, &LIMITS, &[&volume], command, &flags].concat());
 }
 
+/// Ends the container of a test that fails: before containerd, in whose directory it writes.
+struct EndedKubelet<'a>(&'a Podman);
+
+impl Drop for EndedKubelet<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.kill("kubelet");
+        }
+    }
+}
+
 /// Waits until the pod runs; the pod.
 async fn until_it_runs(podman: &Podman, admin: &Client) -> Value {
     wait_until("the pod runs", BOUND, || async {
@@ -123,6 +134,7 @@ async fn until_it_runs(podman: &Podman, admin: &Client) -> Value {
 /// Skipped with a message where containerd cannot run.
 pub(super) async fn runs_a_pod(podman: &Podman) {
     let Some(containerd) = Containerd::start().await else { return };
+    let _ended = EndedKubelet(podman);
     let server = Launch::new(FERROKUBE).flag("--profile=kubernetes").start().unwrap();
     let admin = server.admin().unwrap();
     let page = TranslatedPage::new(&containerd, &server);

@@ -66,6 +66,11 @@ impl Podman {
         self.run(&[&options[..], &CONTAINED, &LIMITS, &[&image], flags].concat())
     }
 
+    /// Ends a container, however it is.
+    pub(super) fn kill(&self, name: &str) {
+        self.output(&["rm", "--force", "--time=0", name]);
+    }
+
     /// By the probe in the container.
     async fn is_ready(&self, name: &str, url: &str) {
         wait_until(name, BOUND, || async {
