@@ -1,5 +1,5 @@
-//! Kubeconfig files, read by the YAML reader that everything else uses: kube's own brings a second
-//! one into the executable, 0.7 MB.
+//! Kubeconfig files, read by the YAML reader that everything else uses. kube's own is a second one:
+//! its rules are not kubectl's, and its code for these types is hundreds of kilobytes.
 
 use ferrokube_apimachinery::{json, yaml};
 use kube::config::{Kubeconfig, KubeconfigError};
