@@ -53,8 +53,9 @@ impl Containerd {
         let registry = ImageRegistry::start(busybox).await;
         let directory =
             TempDir::with_prefix("ferrokube-cri-").map_err(|error| error.to_string())?;
-        share(directory.path())?;
-        let process = spawn(&installed, directory.path(), &registry)?;
+        let spawned =
+            share(directory.path()).and_then(|()| spawn(&installed, directory.path(), &registry));
+        let process = spawned.inspect_err(|_| unmount(directory.path()))?;
         let mut containerd = Self { registry, directory, process };
         let runtime = containerd.runtime();
         let answers = || async {
@@ -119,8 +120,7 @@ impl Drop for Containerd {
             groups().for_each(|group| _ = fs::remove_dir(group));
             std::thread::yield_now();
         }
-        // With what kubelets have mounted below.
-        let _ = rustix::mount::unmount(self.directory.path(), UnmountFlags::DETACH);
+        unmount(self.directory.path());
     }
 }
 
@@ -146,6 +146,11 @@ fn share(directory: &Path) -> Result<(), String> {
     let shared = rustix::mount::mount_bind(directory, directory)
         .and_then(|()| rustix::mount::mount_change(directory, MountPropagationFlags::SHARED));
     shared.map_err(|error| format!("cannot mount: {error}"))
+}
+
+/// Undoes [`share`], with what kubelets have mounted below.
+fn unmount(directory: &Path) {
+    let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
 }
 
 async fn ended(process: &mut Child) -> String {
