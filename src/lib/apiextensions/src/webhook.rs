@@ -100,7 +100,7 @@ impl ConversionWebhook {
         let answer =
             self.webhook.call(admitted, call, &mut away).await.map_err(|why| match why {
                 CallError::Failed(why) => failed(why.to_string()),
-                CallError::NoRoom => self.too_many(api_version),
+                CallError::NoRoom | CallError::NoTurn => self.too_many(api_version),
             })?;
         let room = match away.end(heap::json_bound(&answer)).await {
             Err(AwayError::TooLarge) => {
@@ -366,6 +366,13 @@ mod tests {
         assert!(revoked > 0, "the other webhook has a part");
         let [_, _, away, ..] = flow.bytes();
         assert!(away <= 24 << 20, "{away}");
+    }
+
+    /// 500 would also fail the requests of other callers that wait for the same object.
+    #[tokio::test(start_paused = true)]
+    async fn a_conversion_that_waits_too_long_for_others_may_be_tried_again() {
+        let refused = hung().convert("e/v2".to_owned(), object()).await;
+        assert_eq!(refused.expect_err("all calls are running").code, 429);
     }
 
     #[tokio::test]

@@ -55,7 +55,8 @@ pub struct WebhookCall<'a> {
     pub span: (&'a str, &'a str),
     /// JSON.
     pub body: Vec<u8>,
-    /// From the start of the request to the end of the answer, and before of the wait for others.
+    /// From the start of the request to the end of the answer. The wait for other calls may take as
+    /// long.
     pub timeout: Duration,
     /// Whether the query tells the webhook the timeout, in seconds.
     pub announces_timeout: bool,
@@ -70,6 +71,8 @@ pub enum CallError {
     Failed(CallFault),
     /// The caller's budget was revoked.
     NoRoom,
+    /// Other calls ran until the time of this one was over.
+    NoTurn,
 }
 
 impl From<CallFault> for CallError {
@@ -144,7 +147,7 @@ impl Webhook {
         away: &mut Away,
     ) -> Result<Vec<u8>, CallError> {
         let turn = self.calls.take(admitted.caller, 1, call.timeout);
-        let _running = unless_revoked(away, turn).await?.ok_or(CallFault::Timeout)?;
+        let _running = unless_revoked(away, turn).await?.ok_or(CallError::NoTurn)?;
         let mut request = self
             .client()?
             .post(self.url(&call))

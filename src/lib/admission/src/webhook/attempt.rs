@@ -117,20 +117,15 @@ pub(super) async fn attempt(
     // The timeout includes the wait for a free call.
     let calling = tokio::time::timeout(timeout, hook.webhook.call(admitted, call, &mut away));
     let answer = match calling.await {
-        Err(_) => Err(CallError::Failed(CallFault::Timeout)),
-        Ok(answer) => answer,
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(CallError::NoRoom)) => return Err(busy()),
+        Ok(Err(CallError::Failed(fault))) => Err(fault),
+        Ok(Err(CallError::NoTurn)) | Err(_) => Err(CallFault::Timeout),
     };
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(CallError::NoRoom) => return Err(busy()),
-        Err(CallError::Failed(fault)) => {
-            tracing::warn!(webhook = hook.name, class = %fault, "a webhook failed");
-            return Err(ReviewFault::Call(format!(
-                "failed to call webhook: {}",
-                worded(hook, &fault)
-            )));
-        }
-    };
+    let answer = answer.map_err(|fault| {
+        tracing::warn!(webhook = hook.name, class = %fault, "a webhook failed");
+        ReviewFault::Call(format!("failed to call webhook: {}", worded(hook, &fault)))
+    })?;
     let too_many_values = "failed to call webhook: the answer holds too many values";
     let tree = |found: Result<Option<BudgetGrant>, AwayError>| match found {
         Err(AwayError::TooLarge) => Err(ReviewFault::Call(too_many_values.to_owned())),
