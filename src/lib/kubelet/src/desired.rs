@@ -9,6 +9,28 @@ use ferrokube_trace::TraceContext;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::time::Instant;
+
+/// State of the sources: when files were read last, and the number of changes in the API.
+pub(crate) type SourceState = (Option<Instant>, Option<u64>);
+
+/// The pods of an unchanged state of the sources, so that they are not converted every second.
+#[derive(Default)]
+pub(crate) struct LastDesired(Option<(SourceState, DesiredPods)>);
+
+impl LastDesired {
+    /// The pods; `read` converts them if the state is new.
+    pub(crate) fn of(
+        &mut self,
+        state: SourceState,
+        read: impl FnOnce() -> DesiredPods,
+    ) -> &DesiredPods {
+        if self.0.as_ref().is_some_and(|(last, _)| *last != state) {
+            self.0 = None;
+        }
+        &self.0.get_or_insert_with(|| (state, read())).1
+    }
+}
 
 /// The pods reported by the sources.
 #[derive(Debug, Default)]
@@ -134,6 +156,25 @@ mod tests {
         assert!(desired.knows("c"), "kept until it is deleted");
         assert_eq!(desired.finished, BTreeSet::from(["c".to_owned()]));
         assert!(!desired.knows("d"), "the static pod is known by itself");
+    }
+
+    #[test]
+    fn pods_are_converted_once_for_each_state_of_the_sources() {
+        let (mut last, mut conversions) = (LastDesired::default(), 0);
+        let start = Instant::now();
+        let read_again = start + std::time::Duration::from_secs(20);
+        let states = [(Some(start), None), (Some(start), Some(1)), (Some(read_again), Some(1))];
+        for (index, state) in states.into_iter().enumerate() {
+            for _ in 0..3 {
+                let bound = vec![pod(&format!("u{index}"), json!({}), "Pending")];
+                let desired = last.of(state, || {
+                    conversions += 1;
+                    DesiredPods::of(Some(&[]), Some(Some(bound)))
+                });
+                assert!(desired.knows(&format!("u{index}")));
+            }
+            assert_eq!(conversions, index + 1);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::api::ApiPods;
 use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
 use crate::background::{in_background, unless_panicked};
 use crate::csi;
-use crate::desired::DesiredPods;
+use crate::desired::{DesiredPods, LastDesired};
 use crate::directories::own_pods;
 use crate::ending::{EndingPod, end};
 use crate::ends::PodEnd;
@@ -114,7 +114,7 @@ impl PodLoop {
     pub(crate) async fn run(mut self) {
         let mut files: Option<Vec<NodePod>> = None;
         let mut read_at: Option<Instant> = None;
-        let mut last = BTreeMap::new();
+        let (mut last, mut last_desired) = (BTreeMap::new(), LastDesired::default());
         let mut changes = self.sources.api.as_ref().map(|api| api.changes());
         // Of the machine, and so the same until the next start.
         let room = self.node.allocatable().await;
@@ -130,17 +130,18 @@ impl PodLoop {
                     is_changed
                 });
             }
-            if let Some(changes) = &mut changes {
-                changes.mark_unchanged();
-            }
+            // Before the pods are read: what changes meanwhile is read again.
+            let state = (read_at, changes.as_mut().map(|it| *it.borrow_and_update()));
             match self.listed().await {
                 Ok(current) => {
                     *self.node.listed_at.lock() = Instant::now();
                     self.wake_changed(&last, &current);
-                    let bound = self.sources.api.as_ref().map(|api| api.all());
-                    let desired = DesiredPods::of(files.as_deref(), bound);
-                    self.reconcile(&desired, &current);
-                    self.end_orphans(&desired, &current).await;
+                    let desired = last_desired.of(state, || {
+                        let bound = self.sources.api.as_ref().map(|api| api.all());
+                        DesiredPods::of(files.as_deref(), bound)
+                    });
+                    self.reconcile(desired, &current);
+                    self.end_orphans(desired, &current).await;
                     last = current;
                 }
                 Err(error) => tracing::warn!(%error, "cannot list the runtime's pods"),
