@@ -13,6 +13,7 @@ use ferrokube_cri::{
 use futures::StreamExt;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{Timestamp, ToSpan, civil::DateTime};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,8 @@ enum RotationError {
 /// Rotates logs until dropped.
 pub(crate) async fn run(node: &PodNode, policy: LogRotation) {
     let Some(max_bytes) = policy.max_bytes else { return std::future::pending().await };
+    // By id of the container, which keeps its path.
+    let mut paths: BTreeMap<String, PathBuf> = BTreeMap::new();
     loop {
         tokio::time::sleep(policy.interval).await;
         let running = match running(node).await {
@@ -43,18 +46,32 @@ pub(crate) async fn run(node: &PodNode, policy: LogRotation) {
                 continue;
             }
         };
-        let rotate = async |id: String| {
-            if let Err(error) = check(node, &id, max_bytes, policy.max_files).await {
-                tracing::warn!(container = id, %error, "cannot rotate the log of a container");
+        paths.retain(|id, _| running.contains(id));
+        for id in running {
+            if paths.contains_key(&id) {
+                continue;
             }
+            match path_of(node, &id).await {
+                Ok(path) => paths.extend(path.map(|path| (id, path))),
+                Err(error) => failed(&id, &error),
+            }
+        }
+        let attempt = async |(id, path): (String, PathBuf)| {
+            let done = rotate(node, &id, path, max_bytes, policy.max_files).await;
+            done.unwrap_or_else(|error| failed(&id, &error));
         };
+        let large = large(node, paths.clone(), max_bytes).await;
         let workers = policy.workers.max(1) as usize;
-        futures::stream::iter(running).for_each_concurrent(workers, rotate).await;
+        futures::stream::iter(large).for_each_concurrent(workers, attempt).await;
     }
 }
 
+fn failed(id: &str, error: &RotationError) {
+    tracing::warn!(container = id, %error, "cannot rotate the log of a container");
+}
+
 /// Ids of our running containers.
-async fn running(node: &PodNode) -> Result<Vec<String>, CriError> {
+async fn running(node: &PodNode) -> Result<BTreeSet<String>, CriError> {
     let state = Some(ContainerStateValue { state: ContainerPhase::Running as i32 });
     let filter = Some(ContainerFilter { state, ..ContainerFilter::default() });
     let all = node.runtime.list_containers(ListContainersRequest { filter }).await?.containers;
@@ -67,25 +84,47 @@ async fn running(node: &PodNode) -> Result<Vec<String>, CriError> {
     Ok(ours.map(|it| it.id).collect())
 }
 
-async fn check(
-    node: &PodNode,
-    id: &str,
-    max_bytes: u64,
-    max_files: u32,
-) -> Result<(), RotationError> {
+/// Path of a container's log; `None` if it has none, or has ended.
+async fn path_of(node: &PodNode, id: &str) -> Result<Option<PathBuf>, RotationError> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let report = match node.runtime.container_status(request).await {
         Ok(response) => response.status.unwrap_or_default(),
-        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(RotationError::Look(error)),
     };
-    if report.state() != ContainerPhase::Running || report.log_path.is_empty() {
-        return Ok(());
-    }
-    let (logs, path) = (node.paths.logs.clone(), PathBuf::from(&report.log_path));
+    let has_log = report.state() == ContainerPhase::Running && !report.log_path.is_empty();
+    Ok(has_log.then(|| report.log_path.into()))
+}
+
+/// Logs that are too large, or whose size is unknown.
+async fn large(
+    node: &PodNode,
+    paths: BTreeMap<String, PathBuf>,
+    max_bytes: u64,
+) -> Vec<(String, PathBuf)> {
+    let logs = node.paths.logs.clone();
+    let found = in_background(move || {
+        let is_small = |path: &Path| size(&logs, path).is_ok_and(|size| size < max_bytes);
+        Ok(paths.into_iter().filter(|(_, path)| !is_small(path)).collect())
+    });
+    found.await.unwrap_or_default()
+}
+
+fn size(logs: &Path, path: &Path) -> io::Result<u64> {
+    super::open(logs, path)?.metadata().map(|meta| meta.len())
+}
+
+async fn rotate(
+    node: &PodNode,
+    id: &str,
+    path: PathBuf,
+    max_bytes: u64,
+    max_files: u32,
+) -> Result<(), RotationError> {
+    let logs = node.paths.logs.clone();
     let size = in_background({
         let (logs, path) = (logs.clone(), path.clone());
-        move || super::open(&logs, &path)?.metadata().map(|meta| meta.len())
+        move || size(&logs, &path)
     });
     match size.await {
         Ok(size) if size < max_bytes => return Ok(()),

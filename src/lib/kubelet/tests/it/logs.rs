@@ -52,6 +52,19 @@ async fn fault_57_logs_are_rotated_by_size_compressed_and_bounded_in_number() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn small_logs_cost_the_runtime_no_calls_for_each_container() {
+    let node = StaticNode::new();
+    node.write("a.yaml", POD);
+    let _kubelet = node.kubelet_with(SMALL);
+    running(&node).await;
+    // Lists are made every second, checks of logs every 10 seconds.
+    let lists = node.runtime.count(path::list_containers);
+    node.runtime.until(|runtime| runtime.count(path::list_containers) > lists + 200).await;
+    let asked = node.runtime.count(path::container_status);
+    assert!(asked < 15, "{asked} calls in 200 seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_log_that_the_runtime_does_not_reopen_keeps_its_name_until_it_does() {
     let node = StaticNode::new();
     node.write("a.yaml", POD);
