@@ -1,7 +1,7 @@
 //! CSI volumes, which drivers on this node mount.
 //!
-//! - **Drivers** register by sockets in `plugins_registry` (`registration.rs`); those that are
-//!   there are in [`CsiDrivers`] (`drivers.rs`).
+//! - **Drivers** register by sockets in `plugins_registry` (`registration.rs`), which is watched
+//!   (`directory_watch.rs`); those that are there are in [`CsiDrivers`] (`drivers.rs`).
 //! - **A volume** (`source.rs`: what a PersistentVolume or a pod says) is attached by others
 //!   (`attachment.rs`), staged once per node and published once per pod (`mount.rs`): as a
 //!   directory or, with `volumeMode: Block`, as a device at the same path.
@@ -19,6 +19,7 @@
 
 mod abilities;
 mod attachment;
+mod directory_watch;
 mod drivers;
 mod failure;
 mod in_use;

@@ -4,6 +4,7 @@
 //! registration.
 
 use super::abilities::DriverAbilities;
+use super::directory_watch::DirectoryWatch;
 use super::drivers::{CsiDrivers, RegisteredDriver};
 use super::records::STAGED;
 use crate::background::in_background;
@@ -19,8 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Interval of scans, like kubelet's of its reconciler.
+/// Interval of scans where changes cannot be watched, like kubelet's of its reconciler.
 const SCAN: Duration = Duration::from_secs(1);
+/// Interval of scans without a change.
+const RESCAN: Duration = Duration::from_secs(60);
+/// Pause after a change, which bounds the number of scans.
+const SETTLING: Duration = Duration::from_millis(100);
 /// Max number of sockets.
 const MAX_SOCKETS: usize = 64;
 /// Max number of entries of a directory that are read.
@@ -84,11 +89,18 @@ impl Drop for DriverRegistration {
 pub(crate) async fn run(drivers: Arc<CsiDrivers>, root: PathBuf) {
     let mut sockets: BTreeMap<PathBuf, SocketTask> = BTreeMap::new();
     let mut is_failing = false;
+    let watch = DirectoryWatch::new().inspect_err(|error| {
+        tracing::warn!(%error, "cannot watch the directory where CSI drivers register");
+    });
+    let watch = watch.ok().map(Arc::new);
     loop {
-        let directory = root.clone();
-        match in_background(move || scan(&directory)).await {
+        let (directory, own) = (root.clone(), watch.clone());
+        let mut is_watched = false;
+        match in_background(move || scan(&directory, own.as_deref())).await {
             Ok(found) => {
                 is_failing = false;
+                is_watched = found.is_watched;
+                let found = found.sockets;
                 sockets.retain(|path, own| found.get(path) == Some(&own.identity));
                 for (path, identity) in found {
                     let (drivers, root) = (Arc::clone(&drivers), root.clone());
@@ -105,43 +117,65 @@ pub(crate) async fn run(drivers: Arc<CsiDrivers>, root: PathBuf) {
             }
             Err(_) => {}
         }
-        tokio::time::sleep(SCAN).await;
+        next_scan(watch.as_deref().filter(|_| is_watched)).await;
     }
 }
 
-/// The sockets of the registry, which is made if it is missing.
-fn scan(root: &Path) -> io::Result<BTreeMap<PathBuf, SocketIdentity>> {
+/// Waits until the registry has changed or is to be read anyway.
+async fn next_scan(watch: Option<&DirectoryWatch>) {
+    let Some(watch) = watch else { return tokio::time::sleep(SCAN).await };
+    match tokio::time::timeout(RESCAN, watch.changed()).await {
+        Ok(Ok(())) => tokio::time::sleep(SETTLING).await,
+        Ok(Err(_)) => tokio::time::sleep(SCAN).await,
+        Err(_) => {}
+    }
+}
+
+/// The sockets of the registry.
+struct ScannedRegistry {
+    sockets: BTreeMap<PathBuf, SocketIdentity>,
+    /// Whether all its directories are.
+    is_watched: bool,
+}
+
+/// Reads the registry, which is made if it is missing.
+fn scan(root: &Path, watch: Option<&DirectoryWatch>) -> io::Result<ScannedRegistry> {
     let registry = root.join("plugins_registry");
     if !registry.is_dir() {
         DirBuilder::new().recursive(true).mode(0o750).create(&registry)?;
     }
-    let mut found = BTreeMap::new();
-    add_sockets(&registry, MAX_DEPTH, &mut found)?;
+    let mut found = ScannedRegistry { sockets: BTreeMap::new(), is_watched: watch.is_some() };
+    found.add(&registry, MAX_DEPTH, watch)?;
     Ok(found)
 }
 
-/// Links are not followed, so all sockets are below the registry.
-fn add_sockets(
-    directory: &Path,
-    depth: usize,
-    found: &mut BTreeMap<PathBuf, SocketIdentity>,
-) -> io::Result<()> {
-    for entry in fs::read_dir(directory)?.take(MAX_ENTRIES) {
-        let entry = entry?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // Removed since.
-        let Ok(meta) = entry.metadata() else { continue };
-        if is_hidden || found.len() >= MAX_SOCKETS {
-            continue;
+impl ScannedRegistry {
+    /// Adds a directory. Links are not followed, so all sockets are below the registry.
+    fn add(
+        &mut self,
+        directory: &Path,
+        depth: usize,
+        watch: Option<&DirectoryWatch>,
+    ) -> io::Result<()> {
+        // Before it is read, so that no change is missed.
+        self.is_watched &= watch.is_some_and(|watch| watch.add(directory).is_ok());
+        for entry in fs::read_dir(directory)?.take(MAX_ENTRIES) {
+            let entry = entry?;
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            // Removed since.
+            let Ok(meta) = entry.metadata() else { continue };
+            if is_hidden || self.sockets.len() >= MAX_SOCKETS {
+                continue;
+            }
+            if meta.file_type().is_socket() {
+                let identity = (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec());
+                self.sockets.insert(entry.path(), identity);
+            } else if meta.is_dir() && depth > 0 {
+                self.add(&entry.path(), depth - 1, watch)?;
+            }
         }
-        if meta.file_type().is_socket() {
-            let identity = (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec());
-            found.insert(entry.path(), identity);
-        } else if meta.is_dir() && depth > 0 {
-            add_sockets(&entry.path(), depth - 1, found)?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Registers what listens at a socket, and keeps it registered until dropped.
@@ -274,6 +308,7 @@ fn own_socket(root: &Path, given: &Path) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_testkit::BOUND;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
@@ -293,7 +328,7 @@ mod tests {
     #[test]
     fn only_sockets_below_the_registry_are_found() {
         let root = tempfile::tempdir().unwrap();
-        assert!(scan(root.path()).unwrap().is_empty(), "the directory is made");
+        assert!(scan(root.path(), None).unwrap().sockets.is_empty(), "the directory is made");
         let registry = root.path().join("plugins_registry");
         let outside = root.path().join("outside");
         fs::create_dir_all(registry.join("a/b/c/d")).unwrap();
@@ -309,8 +344,31 @@ mod tests {
         fs::write(registry.join("file"), "").unwrap();
         symlink(outside.join("other.sock"), registry.join("link.sock")).unwrap();
         symlink(&outside, registry.join("linked")).unwrap();
-        let found: Vec<PathBuf> = scan(root.path()).unwrap().into_keys().collect();
+        let found = scan(root.path(), None).unwrap().sockets;
+        let found: Vec<PathBuf> = found.into_keys().collect();
         assert_eq!(found, [registry.join("a/two.sock"), registry.join("one.sock")]);
+    }
+
+    /// The next scan without a change is a minute later.
+    #[tokio::test]
+    async fn a_new_socket_is_found_at_once_also_in_a_new_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let watch = DirectoryWatch::new().unwrap();
+        let scanned = || scan(root.path(), Some(&watch)).unwrap();
+        assert!(scanned().is_watched);
+        assert!(futures::poll!(std::pin::pin!(watch.changed())).is_pending());
+        let directory = root.path().join("plugins_registry/a");
+        let changed = async || tokio::time::timeout(BOUND, watch.changed()).await.unwrap().unwrap();
+        fs::create_dir(&directory).unwrap();
+        changed().await;
+        assert!(scanned().is_watched);
+        let listener = UnixListener::bind(directory.join("one.sock")).unwrap();
+        changed().await;
+        assert_eq!(scanned().sockets.len(), 1);
+        drop(listener);
+        fs::remove_file(directory.join("one.sock")).unwrap();
+        changed().await;
+        assert!(scanned().sockets.is_empty());
     }
 
     #[test]
