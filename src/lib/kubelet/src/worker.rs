@@ -151,6 +151,8 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<NodePod
 }
 
 /// Performs one step. Returns how long to wait for the next; `None`: observe immediately.
+///
+/// Rare steps are boxed: the task of a pod that waits is as large as its largest step.
 async fn work(
     node: &Arc<PodNode>,
     pod: &NodePod,
@@ -188,12 +190,12 @@ async fn work(
     if volumes::has_updates(pod) && is_due && !is_over {
         memory.volumes_at = Some(Instant::now());
         // Keep the previous files: a deleted config map does not terminate a running pod.
-        if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
+        if let Err(error) = Box::pin(prepare(node, pod, seen.ips.clone())).await {
             tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
         }
     }
     match next(pod, &seen, &holds, now()) {
-        PodAction::RunSandbox(attempt) => run_sandbox(node, pod, attempt).await?,
+        PodAction::RunSandbox(attempt) => Box::pin(run_sandbox(node, pod, attempt)).await?,
         PodAction::RemoveSandbox(id) => remove_sandbox(node, id).await?,
         PodAction::StopSandbox(id) => {
             let request = StopPodSandboxRequest { pod_sandbox_id: id };
@@ -202,12 +204,12 @@ async fn work(
         PodAction::Kill(id) => {
             let is_resized = holds.restarting.contains(&id);
             match seen.containers.iter().find(|report| report.id == id && is_resized) {
-                Some(report) => resize::kill(node, pod, &seen, report).await?,
-                None => kill(node, pod, &seen, &id, failed.get(&id)).await?,
+                Some(report) => Box::pin(resize::kill(node, pod, &seen, report)).await?,
+                None => Box::pin(kill(node, pod, &seen, &id, failed.get(&id))).await?,
             }
         }
         PodAction::Start(name, attempt) => {
-            if let Err(error) = start(node, pod, &seen, &name, attempt).await {
+            if let Err(error) = Box::pin(start(node, pod, &seen, &name, attempt)).await {
                 let container = name.as_str();
                 let (namespace, own) = (&pod.namespace, &pod.name);
                 tracing::warn!(namespace, pod = own, container, %error, "cannot start");
@@ -220,7 +222,7 @@ async fn work(
         }
         PodAction::Finished => {
             // Others may wait for a volume of a pod that has terminated.
-            release(node, &pod.uid).await?;
+            Box::pin(release(node, &pod.uid)).await?;
             return Ok(Some(Duration::MAX));
         }
     }

@@ -125,8 +125,10 @@ struct PodDiskUsage {
 impl EvictionLoop<'_> {
     /// Evicts pods that exceed a limit.
     pub(super) async fn evict_over_limits(&mut self) {
-        let mut limited: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
-        limited.retain(is_limited);
+        let limited: Vec<NodePod> = {
+            let active = self.node.active.lock();
+            active.values().filter(|pod| is_limited(pod)).cloned().collect()
+        };
         let is_there = |uid: &str| limited.iter().any(|pod| pod.uid == uid);
         self.counts.by_pod.retain(|uid, _| is_there(uid));
         let due = limited.iter().filter(|pod| self.counts.is_due(&pod.uid));
