@@ -36,7 +36,7 @@ impl LastDesired {
 #[derive(Debug, Default)]
 pub(crate) struct DesiredPods {
     /// Pods to run.
-    pub(crate) wanted: Vec<NodePod>,
+    pub(crate) wanted: Vec<Arc<NodePod>>,
     /// Pods to terminate, and then to remove from the API.
     pub(crate) ending: Vec<EndingPod>,
     /// Pods that cannot be run, and why.
@@ -54,7 +54,7 @@ impl DesiredPods {
     pub(crate) fn of(files: Option<&[NodePod]>, bound: Option<Option<Vec<Arc<Pod>>>>) -> Self {
         let is_complete = files.is_some() && !matches!(bound, Some(None));
         let mut desired = Self { is_complete, ..Self::default() };
-        desired.wanted.extend(files.unwrap_or_default().iter().cloned());
+        desired.wanted.extend(files.unwrap_or_default().iter().cloned().map(Arc::new));
         desired.known.extend(desired.wanted.iter().map(|pod| pod.uid.clone()));
         for pod in bound.flatten().unwrap_or_default() {
             desired.add(&pod);
@@ -88,7 +88,7 @@ impl DesiredPods {
             return;
         }
         match node_pod {
-            Ok(pod) => self.wanted.push(pod),
+            Ok(pod) => self.wanted.push(Arc::new(pod)),
             Err(error) => {
                 let pod = bare(pod);
                 self.rejected.push((pod.identity(), pod.context(), error.to_string()));

@@ -64,7 +64,7 @@ pub(crate) struct PodNode {
     pub(crate) pressure: Mutex<NodePressure>,
     pub(crate) ends: PodEnds,
     /// Pods that have a worker, by UID.
-    pub(crate) active: Mutex<BTreeMap<String, NodePod>>,
+    pub(crate) active: Mutex<BTreeMap<String, Arc<NodePod>>>,
     /// Bytes of the machine's memory, once read.
     memory: OnceCell<u64>,
     /// When the runtime last listed its pods; at first, when the kubelet started.

@@ -70,7 +70,7 @@ pub(crate) struct PodSources {
 
 struct PodWorker {
     /// As it is now; a change wakes the worker.
-    pod: watch::Sender<NodePod>,
+    pod: watch::Sender<Arc<NodePod>>,
     task: JoinHandle<()>,
     /// Why its last change was not accepted.
     refused: Option<String>,
@@ -258,7 +258,7 @@ impl PodLoop {
                 self.workers.keys().filter(|uid| is_missing(uid)).cloned().collect();
             for uid in gone {
                 let Some(worker) = self.workers.get(&uid) else { continue };
-                let pod = worker.pod.borrow().clone();
+                let pod = NodePod::clone(&worker.pod.borrow());
                 let context = pod.context();
                 let grace = grace(&pod);
                 let pod = Some(pod);
@@ -295,7 +295,7 @@ impl PodLoop {
             }
             // Pods adopted from a previous kubelet keep running.
             if current.contains_key(&pod.uid) || !self.is_refused(pod) {
-                let worker = self.start(pod.clone());
+                let worker = self.start(Arc::clone(pod));
                 self.workers.insert(pod.uid.clone(), worker);
             }
         }
@@ -306,7 +306,7 @@ impl PodLoop {
     fn end_finished(&mut self, desired: &DesiredPods) {
         for uid in &desired.finished {
             let Some(worker) = self.workers.get(uid) else { continue };
-            let pod = worker.pod.borrow().clone();
+            let pod = NodePod::clone(&worker.pod.borrow());
             if !self.has_finished(&pod) {
                 let (grace, context) = (grace(&pod), pod.context());
                 let (uid, pod, end) = (uid.clone(), Some(pod), PodEnd::Refused);
@@ -428,7 +428,8 @@ impl PodLoop {
     fn lacks_room(&self, pod: &NodePod) -> Option<(&'static str, String)> {
         let room = self.room.filter(|_| !is_critical(pod))?;
         let active = self.node.active.lock();
-        lack(pod, active.values().filter(|other| !self.has_finished(other)), room)
+        let others = active.values().filter(|other| !self.has_finished(other));
+        lack(pod, others.map(|other| &**other), room)
     }
 
     /// Whether an unfinished pod uses a host port of this one.
@@ -456,9 +457,9 @@ impl PodLoop {
         }
     }
 
-    fn start(&self, pod: NodePod) -> PodWorker {
+    fn start(&self, pod: Arc<NodePod>) -> PodWorker {
         tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
-        self.node.active.lock().insert(pod.uid.clone(), pod.clone());
+        self.node.active.lock().insert(pod.uid.clone(), Arc::clone(&pod));
         let (context, uid) = (pod.context(), pod.uid.clone());
         let (pod, changes) = watch::channel(pod);
         let node = Arc::clone(&self.node);
@@ -474,17 +475,16 @@ impl PodLoop {
     }
 
     /// Hands a worker its pod if the API has changed it.
-    fn update(&self, worker: &PodWorker, pod: &NodePod) {
-        let is_changed = worker.pod.send_if_modified(|old| {
-            let is_changed = old != pod;
-            if is_changed {
-                old.clone_from(pod);
-            }
+    fn update(&self, worker: &PodWorker, pod: &Arc<NodePod>) {
+        if Arc::ptr_eq(&worker.pod.borrow(), pod) {
+            return;
+        }
+        worker.pod.send_if_modified(|old| {
+            let is_changed = **old != **pod;
+            *old = Arc::clone(pod);
             is_changed
         });
-        if is_changed {
-            self.node.active.lock().insert(pod.uid.clone(), pod.clone());
-        }
+        self.node.active.lock().insert(pod.uid.clone(), Arc::clone(pod));
     }
 
     /// Terminates a pod in the background; may shorten the grace period of a terminating one.

@@ -217,7 +217,7 @@ async fn fits(
     let used = {
         let active = node.active.lock();
         let others = active.values().filter(|other| other.uid != pod.uid);
-        others.map(of_pod).fold(PodRoom::default(), PodRoom::plus)
+        others.map(|other| of_pod(other)).fold(PodRoom::default(), PodRoom::plus)
     };
     for (name, of) in PodRoom::RESOURCES {
         let is_more =

@@ -114,8 +114,8 @@ struct WorkerMemory {
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes the worker, and has the pod as it
 /// is now.
-pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<NodePod>) {
-    let mut pod = changes.borrow().clone();
+pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<Arc<NodePod>>) {
+    let mut pod = Arc::clone(&changes.borrow());
     let mut memory = WorkerMemory {
         failed: BTreeMap::new(),
         messages: BTreeMap::new(),
@@ -126,7 +126,7 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<NodePod
         resizes: PodResizes::default(),
     };
     loop {
-        let new = changes.borrow_and_update().clone();
+        let new = Arc::clone(&changes.borrow_and_update());
         if (&new.labels, &new.annotations) != (&pod.labels, &pod.annotations) {
             memory.volumes_at = None;
         }

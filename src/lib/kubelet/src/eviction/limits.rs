@@ -127,7 +127,8 @@ impl EvictionLoop<'_> {
     pub(super) async fn evict_over_limits(&mut self) {
         let limited: Vec<NodePod> = {
             let active = self.node.active.lock();
-            active.values().filter(|pod| is_limited(pod)).cloned().collect()
+            let limited = active.values().filter(|pod| is_limited(pod));
+            limited.map(|pod| NodePod::clone(pod)).collect()
         };
         let is_there = |uid: &str| limited.iter().any(|pod| pod.uid == uid);
         self.counts.by_pod.retain(|uid, _| is_there(uid));

@@ -202,7 +202,10 @@ impl EvictionLoop<'_> {
 
     /// Evicts one pod, and waits up to [`END_TIMEOUT`] for its termination.
     async fn evict(&self, threshold: EvictionThreshold, figure: ResourceFigure) {
-        let pods: Vec<NodePod> = self.node.active.lock().values().cloned().collect();
+        let pods: Vec<NodePod> = {
+            let active = self.node.active.lock();
+            active.values().map(|pod| NodePod::clone(pod)).collect()
+        };
         let consumption = self.consumption(&pods, threshold.signal).await;
         let Some(pod) = ranking::ranked(pods, threshold.signal, &consumption).into_iter().next()
         else {

@@ -31,6 +31,7 @@ use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A volume that cannot be prepared. Retried after a pause.
 #[derive(Debug, thiserror::Error)]
@@ -186,11 +187,12 @@ pub(crate) fn has_updates(pod: &NodePod) -> bool {
 
 /// Pods that may have volumes of CSI drivers.
 fn with_driven_volumes(node: &PodNode) -> Vec<NodePod> {
-    let has_volumes = |pod: &&NodePod| {
+    let has_volumes = |pod: &&Arc<NodePod>| {
         let mut volumes = pod.spec.volumes.iter().flatten();
         volumes.any(|volume| volume.csi.is_some() || claim_of(pod, volume).is_some())
     };
-    node.active.lock().values().filter(has_volumes).cloned().collect()
+    let active = node.active.lock();
+    active.values().filter(has_volumes).map(|pod| NodePod::clone(pod)).collect()
 }
 
 /// Checks the path's type, or creates it if the type says so. Error messages are kubelet's.

@@ -31,7 +31,7 @@ impl NodeWithDriver {
     async fn prepare(&self, node: &PodNode) {
         let pod = NodePod::from_api(&claiming("u1")).unwrap();
         prepare(node, &pod, &NodeFacts::default()).await.unwrap();
-        node.active.lock().insert(pod.uid.clone(), pod);
+        node.active.lock().insert(pod.uid.clone(), Arc::new(pod));
     }
 }
 

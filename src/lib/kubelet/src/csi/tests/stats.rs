@@ -28,7 +28,7 @@ async fn measured(node: &PodNode) -> Value {
         volumes.push(serde_json::from_value(own).unwrap());
         let pod = NodePod::from_api(&pod).unwrap();
         prepare(node, &pod, &NodeFacts::default()).await.unwrap();
-        node.active.lock().insert(uid.to_owned(), pod);
+        node.active.lock().insert(uid.to_owned(), Arc::new(pod));
     }
     measure::round(node).await;
     let mut samples = json!(node.volumes.of("u1"));

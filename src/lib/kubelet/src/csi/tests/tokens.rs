@@ -79,7 +79,7 @@ async fn mounted_volumes_are_published_again_with_new_tokens() {
         eprintln!("skipped: this process may not mount");
         return;
     }
-    node.active.lock().insert(pod.uid.clone(), pod.clone());
+    node.active.lock().insert(pod.uid.clone(), Arc::new(pod.clone()));
     test.token("vault", None, "t2");
     upkeep::round(&node).await;
     let requests = || -> Vec<NodePublishVolumeRequest> {
@@ -123,7 +123,7 @@ async fn a_driver_that_does_not_want_to_be_called_again_is_not() {
     let (node, task) = test.kill_9().await;
     let pod = NodePod::from_api(&claiming("u1")).unwrap();
     prepare(&node, &pod, &NodeFacts::default()).await.unwrap();
-    node.active.lock().insert(pod.uid.clone(), pod);
+    node.active.lock().insert(pod.uid.clone(), Arc::new(pod));
     upkeep::round(&node).await;
     assert_eq!(test.driver.order(), MOUNTED);
     task.abort();
