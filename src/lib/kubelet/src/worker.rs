@@ -42,8 +42,11 @@ use tokio::time::Instant;
 
 /// Pause after a failed step.
 pub(crate) const RETRY: Duration = Duration::from_secs(10);
-/// Max time between observations without a wake-up.
-const RESYNC: Duration = Duration::from_secs(60);
+/// Max time between observations without a wake-up. The pod loop lists all pods every second, and
+/// wakes the workers of those that have changed.
+const RESYNC: Duration = Duration::from_secs(300);
+/// Interval of updates of volumes.
+const VOLUMES: Duration = Duration::from_secs(60);
 
 /// A failed step; retried after a pause.
 #[derive(Debug, thiserror::Error)]
@@ -108,8 +111,18 @@ struct WorkerMemory {
     started_at: WallTime,
     /// When the volumes were last updated; `None`: the pod has changed since.
     volumes_at: Option<Instant>,
+    /// Addresses to update the volumes with; `None`: they are not updated.
+    ips: Option<Vec<String>>,
     probes: PodProbes,
     resizes: PodResizes,
+}
+
+impl WorkerMemory {
+    /// When the volumes are to be updated; `None`: never.
+    fn volumes_due(&self) -> Option<Instant> {
+        self.ips.as_ref()?;
+        Some(self.volumes_at.map_or_else(Instant::now, |at| at + VOLUMES))
+    }
 }
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes the worker, and has the pod as it
@@ -122,6 +135,7 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<Arc<Nod
         reported: BTreeSet::new(),
         started_at: pod.started_at.unwrap_or_else(now),
         volumes_at: Some(Instant::now()),
+        ips: None,
         probes: PodProbes::default(),
         resizes: PodResizes::default(),
     };
@@ -133,10 +147,13 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<Arc<Nod
         pod = new;
         match work(&node, &pod, &mut memory).await {
             Ok(Some(pause)) => {
-                tokio::select! {
-                    _ = changes.changed() => {}
-                    () = memory.probes.changed() => {}
-                    () = tokio::time::sleep(pause.min(RESYNC)) => {}
+                let until = Instant::now() + pause.min(RESYNC);
+                loop {
+                    let due = memory.volumes_due().map_or(until, |due| due.min(until));
+                    if has_changed_until(due, &mut changes, &memory.probes).await || due == until {
+                        break;
+                    }
+                    update_volumes(&node, &pod, &mut memory).await;
                 }
             }
             Ok(None) => {}
@@ -147,6 +164,19 @@ pub(crate) async fn run(node: Arc<PodNode>, mut changes: watch::Receiver<Arc<Nod
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+}
+
+/// Waits for a change, but not longer than this. Returns whether there was one.
+async fn has_changed_until(
+    until: Instant,
+    changes: &mut watch::Receiver<Arc<NodePod>>,
+    probes: &PodProbes,
+) -> bool {
+    tokio::select! {
+        _ = changes.changed() => true,
+        () = probes.changed() => true,
+        () = tokio::time::sleep_until(until) => false,
     }
 }
 
@@ -185,15 +215,9 @@ async fn work(
         end_after_deadline(node, pod);
         return Ok(Some(RESYNC));
     }
-    let is_due = memory.volumes_at.is_none_or(|at| at.elapsed() >= RESYNC);
     // The volumes of a finished pod are unmounted.
-    if volumes::has_updates(pod) && is_due && !is_over {
-        memory.volumes_at = Some(Instant::now());
-        // Keep the previous files: a deleted config map does not terminate a running pod.
-        if let Err(error) = Box::pin(prepare(node, pod, seen.ips.clone())).await {
-            tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
-        }
-    }
+    memory.ips = (volumes::has_updates(pod) && !is_over).then(|| seen.ips.clone());
+    update_volumes(node, pod, memory).await;
     match next(pod, &seen, &holds, now()) {
         PodAction::RunSandbox(attempt) => Box::pin(run_sandbox(node, pod, attempt)).await?,
         PodAction::RemoveSandbox(id) => remove_sandbox(node, id).await?,
@@ -350,6 +374,19 @@ fn inputs(
         started_at: memory.started_at,
         resources: memory.resizes.held(seen),
         resize: memory.resizes.fault().cloned(),
+    }
+}
+
+/// Updates the pod's volumes if it is time.
+async fn update_volumes(node: &PodNode, pod: &NodePod, memory: &mut WorkerMemory) {
+    let Some(ips) = memory.ips.clone() else { return };
+    if memory.volumes_due().is_none_or(|due| due > Instant::now()) {
+        return;
+    }
+    memory.volumes_at = Some(Instant::now());
+    // Keep the previous files: a deleted config map does not terminate a running pod.
+    if let Err(error) = Box::pin(prepare(node, pod, ips)).await {
+        tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
     }
 }
 
