@@ -36,6 +36,21 @@ mod allocator {
 /// `mi_option_purge_delay` of mimalloc 3, in milliseconds.
 const PURGE_DELAY: std::ffi::c_int = 15;
 const PURGE_DELAY_MS: std::ffi::c_long = 25;
+/// `mi_option_arena_reserve`, in KiB.
+const ARENA: std::ffi::c_int = 23;
+/// Address space that is reserved at a time. The default, 1 GiB, takes 2 MB of memory for tables.
+const ARENA_KIB: std::ffi::c_long = 64 << 10;
+
+/// Run by the C library: the first allocation, before `main`, reserves the first arena.
+#[expect(unsafe_code, reason = "a constructor, which calls nothing but the allocator")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn set_arena() {
+        allocator::mi_option_set(ARENA, ARENA_KIB);
+    }
+    set_arena
+};
 
 /// Must be called before the first thread starts.
 pub(crate) fn set_up() {
@@ -64,48 +79,81 @@ pub(crate) fn at_rest() {
     });
 }
 
-/// Interval at which unused code is unmapped. What is in use is mapped again within a millisecond.
-const CODE_PERIOD: Duration = Duration::from_secs(10);
+/// Interval at which mapped code is counted.
+const CODE_PERIOD: Duration = Duration::from_secs(1);
+/// Code that is unmapped: this much more than was in use a second after the last time, in pages.
+const UNUSED_CODE: u64 = 128;
+/// Code is unmapped at least every this many periods.
+const CODE_PERIODS: u32 = 15;
 
 /// Unmaps code, and its constants, that are not in use, regularly. Runs until dropped.
 ///
-/// The executable has the code of all roles, and the kernel maps 64 KiB around each page that is
-/// touched: 28 MB by the start of a kubelet, which then touches 5 in ten seconds. The pages stay in
-/// the page cache, from where they are mapped when they are used again; the kernel can reclaim the
-/// others.
+/// The executable has the code of all roles, and the kernel maps 64 KiB and more around each page
+/// that is touched: 28 MB by the start of a kubelet, 13 MB by its tasks of every ten seconds. What
+/// is in use is mapped again within a millisecond: the pages stay in the page cache, from where the
+/// kernel can reclaim the others.
 pub(crate) async fn release_code() {
     let table = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let executable = std::env::current_exe().unwrap_or_default();
-    let code = code_in(&table, &executable.to_string_lossy());
-    let Some(code) = code else { return std::future::pending().await };
+    let code = code_in(&table);
+    let mut since = CodeInUse::default();
     loop {
         tokio::time::sleep(CODE_PERIOD).await;
-        unmap(&code);
+        let counts = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        if since.has_grown(file_pages(&counts)) {
+            code.iter().for_each(unmap);
+        }
     }
 }
 
-/// The part of the address space with the executable's code, and constants directly before it.
-/// Those after it may have been relocated, which would be lost.
-fn code_in(table: &str, executable: &str) -> Option<Range<usize>> {
-    let mut constants: Option<Range<usize>> = None;
+/// Resident pages of files, from `/proc/self/statm`.
+fn file_pages(counts: &str) -> u64 {
+    counts.split_ascii_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Mapped code since it was last unmapped.
+#[derive(Default)]
+struct CodeInUse {
+    /// Pages in the first period.
+    first: Option<u64>,
+    periods: u32,
+}
+
+impl CodeInUse {
+    /// Takes the pages that are mapped now. Whether to unmap them.
+    fn has_grown(&mut self, pages: u64) -> bool {
+        let first = *self.first.get_or_insert(pages);
+        self.periods += 1;
+        let has_grown = pages > first + UNUSED_CODE || self.periods >= CODE_PERIODS;
+        if has_grown {
+            *self = Self::default();
+        }
+        has_grown
+    }
+}
+
+/// The parts of the address space with code of the executable and its libraries, and constants
+/// directly before it. Those after it may have been relocated, which would be lost.
+fn code_in(table: &str) -> Vec<Range<usize>> {
+    let mut code = Vec::new();
+    let mut constants: Option<(Range<usize>, &str)> = None;
     for line in table.lines() {
         let mut fields = line.split_ascii_whitespace();
-        let (range, access) = (fields.next()?, fields.next()?);
-        if fields.nth(3) != Some(executable) {
-            continue;
-        }
-        let (start, end) = range.split_once('-')?;
+        let (Some(range), Some(access)) = (fields.next(), fields.next()) else { continue };
+        let before = constants.take();
+        // Neither the kernel's code nor memory without a file.
+        let Some(file) = fields.nth(3).filter(|file| file.starts_with('/')) else { continue };
+        let Some((start, end)) = range.split_once('-') else { continue };
         let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).ok());
-        let (own, end) = (start?, end?);
-        let before = constants.take().filter(|before| before.end == own);
-        let start = before.map_or(own, |before| before.start);
+        let Some((own, end)) = start.zip(end) else { continue };
+        let before = before.filter(|(before, of)| before.end == own && *of == file);
+        let start = before.map_or(own, |(before, _)| before.start);
         match access {
-            "r-xp" => return Some(start..end),
-            "r--p" => constants = Some(start..end),
+            "r-xp" => code.push(start..end),
+            "r--p" => constants = Some((start..end, file)),
             _ => {}
         }
     }
-    None
+    code
 }
 
 #[expect(unsafe_code, reason = "calls a function of the C library")]
@@ -140,21 +188,35 @@ mod tests {
             7fe0-7ff0 r--p 00000000 08:01 8   /lib/c.so\n\
             7ff0-7ff8 rw-p 00000000 08:01 8   /lib/c.so\n\
             8000-8100 r-xp 00000000 08:01 8   /lib/c.so\n\
-            8100-8200 rw-p 00000000 00:00 0\n";
-        assert_eq!(code_in(table, "/bin/a"), Some(0x7f00..0x7fa0));
-        assert_eq!(code_in(table, "/bin/b"), None);
+            8100-8200 rw-p 00000000 00:00 0\n\
+            8200-8210 r--p 00000000 00:00 0   [vvar]\n\
+            8210-8220 r-xp 00000000 00:00 0   [vdso]\n";
+        assert_eq!(code_in(table), [0x7f00..0x7fa0, 0x8000..0x8100]);
         let own = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let executable = std::env::current_exe().unwrap();
-        let code = code_in(&own, executable.to_str().unwrap()).unwrap();
+        let code = code_in(&own);
         let own = (code_in as *const ()).addr();
-        assert!(code.contains(&own), "{own:x} {code:x?}");
-        unmap(&code);
-        assert_eq!(code_in(table, "/lib/c.so"), Some(0x8000..0x8100));
+        assert!(code.iter().any(|code| code.contains(&own)), "{own:x} {code:x?}");
+        code.iter().for_each(unmap);
+        assert_eq!(code_in(table).len(), 2);
+    }
+
+    #[test]
+    fn code_is_unmapped_when_more_is_mapped_than_is_in_use() {
+        let mut code = CodeInUse::default();
+        for pages in [1000, 1000 + UNUSED_CODE, 900] {
+            assert!(!code.has_grown(pages), "{pages}");
+        }
+        assert!(code.has_grown(1001 + UNUSED_CODE));
+        // Then at the latest: the first period may have had a rare task.
+        let periods = (1..).find(|_| code.has_grown(5000));
+        assert_eq!(periods, Some(CODE_PERIODS));
+        assert_eq!(file_pages("9000 700 500 1 0 800 0\n"), 500);
     }
 
     /// Other releases of mimalloc may number their options differently.
     #[test]
-    fn the_option_is_the_purge_delay() {
+    fn the_options_are_the_purge_delay_and_the_size_of_arenas() {
+        assert_eq!(allocator::mi_option_get(ARENA), ARENA_KIB, "set before main");
         assert_eq!(allocator::mi_option_get(PURGE_DELAY), 1000, "mimalloc 3's default");
         set_up();
         assert_eq!(allocator::mi_option_get(PURGE_DELAY), PURGE_DELAY_MS);
