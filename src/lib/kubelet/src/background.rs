@@ -13,7 +13,7 @@ pub(crate) async fn in_background<T: Send + 'static>(
 }
 
 /// Runs a future; `None` if it panicked, which the process's panic hook has logged. What it shares
-/// with others is as it left it.
-pub(crate) async fn unless_panicked<T>(work: impl Future<Output = T>) -> Option<T> {
-    AssertUnwindSafe(work).catch_unwind().await.ok()
+/// with others is as it left it. Not `async`, which would make room for the future twice.
+pub(crate) fn unless_panicked<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    AssertUnwindSafe(work).catch_unwind().map(Result::ok)
 }

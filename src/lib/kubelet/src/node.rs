@@ -226,7 +226,7 @@ impl PodNode {
         future: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let context = ferrokube_trace::current().unwrap_or_else(TraceContext::root);
-        ferrokube_trace::scoped(context, tracing::Span::none(), future)
+        ferrokube_trace::scoped(context, tracing::Span::none(), Box::pin(future))
     }
 }
 

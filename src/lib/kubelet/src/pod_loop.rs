@@ -470,7 +470,9 @@ impl PodLoop {
                 tokio::time::sleep(worker::RETRY).await;
             }
         };
-        let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
+        // Boxed: `scoped` has room for it twice.
+        let work = ferrokube_trace::scoped(context, tracing::Span::none(), Box::pin(work));
+        let task = tokio::spawn(work);
         PodWorker { pod, task, refused: None }
     }
 
@@ -519,7 +521,8 @@ impl PodLoop {
                 node.statuses.ended(pod.identity(), pod.context());
             }
         };
-        let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
+        let work = ferrokube_trace::scoped(context, tracing::Span::none(), Box::pin(work));
+        let task = tokio::spawn(work);
         self.ending.insert(pod.uid.clone(), EndingTask { pod, task });
     }
 }
