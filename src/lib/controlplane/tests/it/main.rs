@@ -23,6 +23,7 @@ mod native_kind;
 mod objects;
 mod openapi;
 mod priority;
+mod reviews;
 mod shared;
 mod support;
 mod texts;
