@@ -197,6 +197,29 @@ async fn a_strategic_patch_is_decoded_leniently() {
     assert_eq!(stored.get(&["spec", "leaseTransitions"]), Some(&json!(1)));
 }
 
+/// Its fields are dropped with the directive, whatever that is: nothing is written.
+#[tokio::test]
+async fn a_map_with_a_directive_adds_nothing_where_there_is_none() {
+    let server = TestRegistry::new();
+    let made = server.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.unwrap();
+    for directive in ["replace", "merge", "delete", "x"] {
+        let map = json!({"$patch": directive, "k": "v"});
+        let metadata = json!({"labels": map, "ownerReferences": [map]});
+        let patch = json!({"data": map, "binaryData": map, "metadata": metadata});
+        let patched = server.patch(CONFIGMAPS, "a", strategic(patch)).await.unwrap();
+        assert_eq!(patched, made, "{directive}");
+    }
+    let only = json!({"data": {"$patch": "replace"}});
+    assert_eq!(server.patch(CONFIGMAPS, "a", strategic(only)).await.unwrap(), made);
+    server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    let replaced = json!({"data": {"$patch": "replace", "n": "w"}});
+    let patched = server.patch(CONFIGMAPS, "b", strategic(replaced)).await.unwrap();
+    assert_eq!(patched.get(&["data"]), Some(&json!({"n": "w"})));
+    let deleted = json!({"data": {"$patch": "delete", "n": "w"}});
+    let patched = server.patch(CONFIGMAPS, "b", strategic(deleted)).await.unwrap();
+    assert_eq!(patched.get(&["data"]), None);
+}
+
 #[tokio::test]
 async fn conflicts_of_an_apply_come_before_values_that_cannot_be_read() {
     let server = TestRegistry::new();
