@@ -1,6 +1,8 @@
 //! `--profile kubernetes` in the real process: subresources that act on pods, and tokens that are
 //! bound to pods and nodes.
 
+mod lifecycle;
+
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, Client, Cluster, Launch};
 use reqwest::Method;
