@@ -60,3 +60,23 @@ async fn lists_of_content_types_of_a_patch() {
         assert_eq!((answer.code, answer.json()["message"].as_str()), (415, Some(want)));
     }
 }
+
+/// A body that is no object gets no warnings, unlike an object that is refused later.
+#[tokio::test]
+async fn warnings_are_about_objects_that_are_decoded() {
+    let server = TestServer::new().await;
+    let path = format!("{CONFIGMAPS}?dryRun=All");
+    let noted =
+        [r#"299 - "duplicate field \"metadata.name\"""#, r#"299 - "unknown field \"odd\"""#];
+    for (body, code, wanted) in [
+        (r#"{"metadata":{"name":"w","name":"w"},"odd":1,"data":{"a":1}}"#, 400, &noted[..0]),
+        (r#"{"kind":"Other","metadata":{"name":"w"},"odd":1}"#, 400, &noted[..0]),
+        (r#"{"metadata":{"name":"W","name":"W"},"odd":1}"#, 422, &noted[..]),
+        (r#"{"metadata":{"name":"w","name":"w"},"odd":1}"#, 201, &noted[..]),
+    ] {
+        let answer = server.send("POST", &path, &[], body).await;
+        let found = answer.headers.get_all("warning").iter();
+        let found: Vec<&str> = found.map(|warning| warning.to_str().unwrap()).collect();
+        assert_eq!((answer.code, &found[..]), (code, wanted), "{body}");
+    }
+}
