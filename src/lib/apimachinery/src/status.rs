@@ -212,12 +212,14 @@ impl Failure {
 
     /// 403: the operation is not allowed.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let subject = if name.is_empty() {
-            resource.to_string()
-        } else {
-            format!("{resource} {}", quote(name))
+        let subject = match name {
+            _ if resource.group.is_empty() && resource.resource.is_empty() => {
+                "forbidden".to_owned()
+            }
+            "" => format!("{resource} is forbidden"),
+            name => format!("{resource} {} is forbidden", quote(name)),
         };
-        Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}"))
+        Self::new(Reason::Forbidden, format!("{subject}: {why}"))
             .with_details(Details::of(resource, name))
     }
 
@@ -359,5 +361,7 @@ mod tests {
             assert_eq!(failure.to_string(), format!("{quoted} {rest}"));
         }
         assert!(Failure::conflict(&resource, name, "no").to_string().contains(quoted));
+        let none = GroupResource { group: String::new(), resource: String::new() };
+        assert_eq!(Failure::forbidden(&none, "a", "no").to_string(), "forbidden: no");
     }
 }

@@ -410,6 +410,12 @@ async fn rejections_name_the_requested_type() {
             json!({"group": "example.com", "kind": "things", "name": "x"}),
             "things.example.com \"x\" is forbidden: User \"alice\" cannot delete resource \"things\" in API group \"example.com\" at the cluster scope",
         ),
+        (
+            "GET",
+            "/api/v1//namespaces",
+            json!({"name": "namespaces"}),
+            "forbidden: User \"alice\" cannot get resource \"\" in API group \"\" at the cluster scope",
+        ),
         ("GET", "/nothing", json!({}), "forbidden: User \"alice\" cannot get path \"/nothing\""),
     ];
     for (method, path, details, message) in cases {
