@@ -107,6 +107,8 @@ async fn a_budget_limits_evictions() {
     let dry = json!({"deleteOptions": {"dryRun": ["All"]}});
     assert_eq!(act(&admin, "p", "eviction", dry).await.status, 201);
     assert_eq!(admin.get(&path).await.unwrap().body["status"]["disruptionsAllowed"], 1);
+    let odd = act(&admin, "p", "eviction", json!({"deleteOptions": {"dryRun": ["x"]}})).await;
+    assert_eq!(odd.status, 422, "{}", odd.text);
     // Both at once: one is evicted.
     let (one, other) = tokio::join!(
         act(&admin, "p", "eviction", json!({})),

@@ -2,6 +2,7 @@
 
 use crate::{conditions, pod_target, success};
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
@@ -45,6 +46,8 @@ struct Eviction<'a> {
     call: ComputedCall<'a>,
     pod: String,
     options: DeleteOptions,
+    /// Error that the delete ends with, if any.
+    valid: Result<(), Failure>,
 }
 
 /// A budget's decision about an eviction.
@@ -62,7 +65,7 @@ impl<'a> Eviction<'a> {
             return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
         }
         let options = delete_options(call.options, eviction)?;
-        Ok(Self { call, pod: pod.to_owned(), options })
+        Ok(Self { call, pod: pod.to_owned(), options, valid: check_dry_run(eviction) })
     }
 
     async fn run(&self) -> Result<Document, Failure> {
@@ -116,6 +119,7 @@ impl<'a> Eviction<'a> {
     /// Marks the pod as disrupted and deletes it.
     async fn delete(&self, options: &DeleteOptions) -> Result<(), Failure> {
         let ComputedCall { registry, context, .. } = self.call;
+        self.valid.clone()?;
         let mut options = options.clone();
         if !options.dry_run {
             let target = pod_target(&self.call, &self.pod, "status")?;
@@ -179,8 +183,7 @@ fn delete_options(request: &WriteOptions, eviction: &Document) -> Result<DeleteO
     let text = |path: &[&str]| {
         at(path).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
     };
-    let dry_run: Vec<&str> =
-        eviction.list(&["deleteOptions", "dryRun"]).iter().filter_map(Value::as_str).collect();
+    let dry_run = dry_run(eviction);
     if request.dry_run && !dry_run.is_empty() && dry_run != ["All"] {
         let given = dry_run.join(" ");
         let why = "Non-matching dry-run options in request and content";
@@ -194,6 +197,21 @@ fn delete_options(request: &WriteOptions, eviction: &Document) -> Result<DeleteO
         uid: text(&["preconditions", "uid"]),
         resource_version: text(&["preconditions", "resourceVersion"]),
     })
+}
+
+/// The body's own list.
+fn dry_run(eviction: &Document) -> Vec<&str> {
+    eviction.list(&["deleteOptions", "dryRun"]).iter().filter_map(Value::as_str).collect()
+}
+
+/// 422 for a list of something else than `All`, which the delete fails with.
+fn check_dry_run(eviction: &Document) -> Result<(), Failure> {
+    let given = dry_run(eviction);
+    if given.iter().all(|value| *value == "All") {
+        return Ok(());
+    }
+    let error = FieldError::not_supported("dryRun", &given[..], ["All"]);
+    Err(Failure::invalid("meta.k8s.io", "DeleteOptions", "", &[error]))
 }
 
 fn is_conflict(failure: &Failure) -> bool {
@@ -369,6 +387,17 @@ mod tests {
         failed.as_object_mut().unwrap().insert("conditions", json!([condition]));
         let sync = "The disruption budget b does not allow evicting pods currently because it failed sync: why";
         assert_eq!(refused(failed), (429, 0, sync.to_owned()));
+    }
+
+    #[test]
+    fn a_dry_run_is_of_everything() {
+        let eviction = |dry_run: Value| {
+            Document::from_value(json!({"deleteOptions": {"dryRun": dry_run}})).unwrap()
+        };
+        assert!(check_dry_run(&eviction(json!(["All", "All"]))).is_ok());
+        let wrong = check_dry_run(&eviction(json!(["All", "x"]))).unwrap_err();
+        let why = "DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"All\",\"x\"]: supported values: \"All\"";
+        assert_eq!((wrong.code, wrong.message.as_str()), (422, why));
     }
 
     #[test]
