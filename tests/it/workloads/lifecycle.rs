@@ -54,7 +54,7 @@ async fn pods_are_selected_by_their_fields() {
     other["spec"]["schedulerName"] = json!("mine");
     other["spec"]["hostNetwork"] = json!(true);
     create(&admin, PODS, other).await;
-    let running = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]});
+    let running = json!({"phase": "Running", "podIP": "10.0.0.1"});
     status(&admin, &format!("{PODS}/bound"), running).await;
     for (selector, names) in [
         ("spec.nodeName=n", "bound"),

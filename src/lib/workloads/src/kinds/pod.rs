@@ -27,6 +27,7 @@ const SPEC: &[&str] = &["spec"];
 
 impl KindCode for Pod {
     fn default(&self, _version: &str, object: &mut Document) {
+        agree_on_address(object);
         podspec::default_at(object, SPEC);
         let Some(spec) = object.get_mut(SPEC).and_then(Value::as_object_mut) else { return };
         for list in ["containers", "initContainers"] {
@@ -140,14 +141,28 @@ impl KindCode for Pod {
                 let set = object.get(&["spec", "hostNetwork"]).and_then(Value::as_bool);
                 set.unwrap_or_default().to_string()
             }
-            "status.podIP" => object
-                .list(&["status", "podIPs"])
-                .first()
-                .map_or_else(String::new, |first| plain_text(first.get("ip"))),
+            "status.podIP" => first_address(object),
             // Accepted, but never computed.
             "status.podIPs" => String::new(),
             _ => return None,
         })
+    }
+}
+
+fn first_address(object: &Document) -> String {
+    let first = object.list(&["status", "podIPs"]).first();
+    first.map_or_else(String::new, |first| plain_text(first.get("ip")))
+}
+
+/// The address and the first one of the addresses are the same; the former counts, since older
+/// kubelets write only that.
+fn agree_on_address(object: &mut Document) {
+    let first = first_address(object);
+    let given = object.str(&["status", "podIP"]).unwrap_or_default().to_owned();
+    if !given.is_empty() && given != first {
+        object.set(&["status", "podIPs"], json!([{"ip": given}]));
+    } else if given.is_empty() && !first.is_empty() {
+        object.set(&["status", "podIP"], first);
     }
 }
 

@@ -13,6 +13,13 @@ use ferrokube_apimachinery::document::{Document, Map, Value, json};
 
 /// An empty path as kube-apiserver prints it.
 pub(crate) const NO_FIELD: &str = "[]";
+/// Annotations that were the init containers before these had a field: dropped.
+const OF_INIT_CONTAINERS: [&str; 4] = [
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-containers",
+    "pod.alpha.kubernetes.io/init-container-statuses",
+    "pod.beta.kubernetes.io/init-container-statuses",
+];
 /// The only field of a volume that is not a source.
 const VOLUME_NAME: &str = "name";
 
@@ -69,10 +76,18 @@ pub(crate) fn drop_node_affinity(spec: &mut Map) {
     }
 }
 
-/// [`default`] for the pod spec at a path.
+/// [`default`] for the pod spec at a path, whose metadata is next to it.
 pub(crate) fn default_at(object: &mut Document, path: &[&str]) {
     if let Some(spec) = object.get_mut(path) {
         default(spec);
+    }
+    let Some((_, parents)) = path.split_last() else { return };
+    let place = [parents, &["metadata", "annotations"]].concat();
+    let Some(notes) = object.get_mut(&place).and_then(Value::as_object_mut) else { return };
+    let before = notes.len();
+    OF_INIT_CONTAINERS.iter().for_each(|name| drop(notes.remove(name)));
+    if notes.is_empty() && before > 0 {
+        object.remove(&place);
     }
 }
 

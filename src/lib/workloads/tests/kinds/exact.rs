@@ -354,3 +354,49 @@ fn a_claims_name_is_judged_where_it_is_first() {
     wanted.sort();
     assert_eq!(found, wanted);
 }
+
+/// Older kubelets write the first address only.
+#[test]
+fn a_pods_address_is_the_first_of_its_addresses() {
+    let before = stored("pods", &pod(json!({})));
+    let old = Document::from_value(before.clone()).expect("an object");
+    let write = |address: &str, addresses: &[&str]| {
+        let all: Vec<Value> = addresses.iter().map(|address| json!({"ip": address})).collect();
+        let mut new = before.clone();
+        new["status"]["podIP"] = address.into();
+        new["status"]["podIPs"] = json!(all);
+        write_part("pods", "status", Some(&old), new)
+    };
+    let [a, b, c] = ["10.0.0.1", "fd00::1", "10.0.0.2"];
+    for (address, addresses, first, all) in [
+        (a, &[][..], a, json!([{"ip": a}])),
+        ("", &[a, b][..], a, json!([{"ip": a}, {"ip": b}])),
+        (a, &[a, b][..], a, json!([{"ip": a}, {"ip": b}])),
+        (c, &[a, b][..], c, json!([{"ip": c}])),
+    ] {
+        let (written, errors) = write(address, addresses);
+        assert_eq!(errors, NONE, "{address} {addresses:?}");
+        let status = &written["status"];
+        assert_eq!((&status["podIP"], &status["podIPs"]), (&json!(first), &all));
+    }
+    assert_eq!(write("x", &[]).1, ["Invalid status.podIPs[0]"]);
+}
+
+#[test]
+fn annotations_are_no_init_containers() {
+    let notes = json!({"pod.beta.kubernetes.io/init-containers": "[]", "a": "b"});
+    let of_pod = |notes: Value| {
+        let mut object = pod(json!({}));
+        object["metadata"]["annotations"] = notes;
+        stored("pods", &object)["metadata"].clone()
+    };
+    assert_eq!(of_pod(notes.clone())["annotations"], json!({"a": "b"}));
+    let only = of_pod(json!({"pod.alpha.kubernetes.io/init-container-statuses": "[]"}));
+    assert_eq!(only.get("annotations"), None);
+    let labels = json!({"app": "w"});
+    let metadata = json!({"labels": labels, "annotations": notes});
+    let template = json!({"metadata": metadata, "spec": pod(json!({}))["spec"]});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    let set = stored("replicasets.apps", &object("ReplicaSet", json!({"spec": spec})));
+    assert_eq!(set["spec"]["template"]["metadata"]["annotations"], json!({"a": "b"}));
+}
