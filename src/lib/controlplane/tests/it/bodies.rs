@@ -1,6 +1,8 @@
 //! Bodies that are no objects, and their media types.
 
+use crate::custom::things;
 use crate::support::{CONFIGMAPS, TestServer};
+use ferrokube_apimachinery::document::json;
 
 #[tokio::test]
 async fn merge_patches_that_are_no_objects() {
@@ -79,4 +81,20 @@ async fn warnings_are_about_objects_that_are_decoded() {
         let found: Vec<&str> = found.map(|warning| warning.to_str().unwrap()).collect();
         assert_eq!((answer.code, &found[..]), (code, wanted), "{body}");
     }
+}
+
+/// A message shows all of the object that a patch leaves, its managers included.
+#[tokio::test]
+async fn results_of_patches_are_shown_whole() {
+    let server = things(json!({"schema": {"openAPIV3Schema": {"type": "object"}}})).await;
+    let path = "/apis/example.com/v1/namespaces/default/things";
+    let metadata = json!({"name": "a", "labels": {"l": "1"}});
+    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata});
+    assert_eq!(server.post(path, &thing).await.code, 201);
+    let headers = [("content-type", "application/merge-patch+json")];
+    let path = format!("{path}/a");
+    let answer = server.send("PATCH", &path, &headers, r#"{"kind":1}"#).await;
+    let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+    let managers = r#"\"managedFields\":[{\"apiVersion\":\"example.com/v1\""#;
+    assert!(answer.code == 422 && message.contains(managers), "{}: {message}", answer.code);
 }

@@ -225,10 +225,7 @@ impl WriteOp<'_> {
             }
             _ => {
                 let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
-                let mut object = Document::from_value(value).unwrap_or_default();
-                if !self.body_decoder().dialect.is_typed() {
-                    object.remove(&["metadata", "managedFields"]);
-                }
+                let object = Document::from_value(value).unwrap_or_default();
                 String::from_utf8_lossy(&json::to_vec(&object.into_value())).into_owned()
             }
         };
