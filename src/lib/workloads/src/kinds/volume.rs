@@ -26,6 +26,14 @@ const SHARED_FIELDS: [&str; 9] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
+/// Deprecated labels of nodes, and those that replace them.
+const RENAMED: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+];
 /// Sources that are mounted with the options of an annotation.
 const MOUNTED: [&str; 13] = [
     "gcePersistentDisk",
@@ -114,7 +122,8 @@ impl KindCode for PersistentVolume {
             errors.invalid(root.field("volumeMode"), after, "field is immutable");
         }
         let (before, after) = pair("nodeAffinity");
-        if before.is_some_and(|value| !value.is_null()) && !same(before, after) {
+        let before = before.filter(|value| !value.is_null());
+        if before.is_some_and(|before| !same(Some(&renamed(before, after)), after)) {
             errors.invalid(
                 root.field("nodeAffinity"),
                 after,
@@ -146,6 +155,29 @@ impl KindCode for PersistentVolume {
     fn selectable(&self, path: &str, object: &Document) -> Option<String> {
         (path == "name").then(|| object.name().to_owned())
     }
+}
+
+/// The stored node affinity, with labels renamed where the new one does so.
+fn renamed(before: &Value, after: Option<&Value>) -> Value {
+    let wanted = after.map_or(&[][..], |after| list_at(after, &["required", "nodeSelectorTerms"]));
+    let mut before = before.clone();
+    let terms = before.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    let terms = terms.into_iter().flat_map(|terms| terms.iter_mut());
+    for (term, wanted) in terms.zip(wanted) {
+        for list in ["matchExpressions", "matchFields"] {
+            let wanted = list_at(wanted, &[list]);
+            let needs = term.get_mut(list).and_then(Value::as_array_mut);
+            let needs = needs.into_iter().flat_map(|needs| needs.iter_mut());
+            for (need, wanted) in needs.zip(wanted) {
+                let key = text(wanted, "key");
+                let is_renamed = RENAMED.contains(&(text(need, "key"), key));
+                if let Some(fields) = need.as_object_mut().filter(|_| is_renamed) {
+                    fields.insert("key", key.into());
+                }
+            }
+        }
+    }
+    before
 }
 
 /// PersistentVolumeClaim: a request for storage.

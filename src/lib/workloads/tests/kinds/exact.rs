@@ -400,3 +400,23 @@ fn annotations_are_no_init_containers() {
     let set = stored("replicasets.apps", &object("ReplicaSet", json!({"spec": spec})));
     assert_eq!(set["spec"]["template"]["metadata"]["annotations"], json!({"a": "b"}));
 }
+
+#[test]
+fn node_affinities_of_volumes_follow_renamed_labels() {
+    let volume = |key: &str, values: &[&str]| {
+        let need = json!({"key": key, "operator": "In", "values": values});
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [need]}]}});
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/d"}, "nodeAffinity": affinity});
+        object("PersistentVolume", json!({ "spec": spec }))
+    };
+    let (old, new) = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone");
+    let write = |before: &str, after: Value| {
+        update("persistentvolumes", &stored("persistentvolumes", &volume(before, &["a"])), after).1
+    };
+    assert_eq!(write(old, volume(new, &["a"])), NONE);
+    assert_eq!(write(old, volume(old, &["a"])), NONE);
+    let refused = ["Invalid nodeAffinity"];
+    assert_eq!(write(new, volume(old, &["a"])), refused);
+    assert_eq!(write(old, volume(new, &["b"])), refused);
+    assert_eq!(write(old, volume("topology.kubernetes.io/region", &["a"])), refused);
+}
