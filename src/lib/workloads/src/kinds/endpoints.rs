@@ -9,11 +9,13 @@ use crate::rules::{addresses, same};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
 /// Max addresses shown in a cell.
 const SHOWN: usize = 3;
+const TOPOLOGY: &str = "deprecatedTopology";
 
 /// Endpoints: deprecated; all addresses in one object.
 #[derive(Debug)]
@@ -56,6 +58,25 @@ impl KindCode for Endpoints {
     }
 }
 
+/// Drops the topology of each endpoint. A node that only a stored topology named becomes the node
+/// of the endpoint.
+fn drop_topologies(old: Option<&Document>, object: &mut Document) {
+    let node = |topology: Option<&Value>| {
+        topology.map_or("", |labels| text(labels, "kubernetes.io/hostname")).to_owned()
+    };
+    let before = old.map_or(&[][..], |old| old.list(&["endpoints"]));
+    let before = before.iter().map(|endpoint| node(endpoint.get(TOPOLOGY)));
+    let known: HashSet<String> = before.filter(|name| !name.is_empty()).collect();
+    podspec::each(object.fields_mut(), "endpoints", |endpoint| {
+        let name = node(endpoint.get(TOPOLOGY));
+        let is_named = endpoint.get("nodeName").is_some_and(|name| !name.is_null());
+        if !is_named && known.contains(&name) {
+            endpoint.insert("nodeName", name.into());
+        }
+        endpoint.remove(TOPOLOGY);
+    });
+}
+
 /// EndpointSlice: part of a service's endpoints.
 #[derive(Debug)]
 pub(crate) struct EndpointSlice;
@@ -63,11 +84,10 @@ pub(crate) struct EndpointSlice;
 impl KindCode for EndpointSlice {
     /// The deprecated topology cannot be set. Label changes increment the generation, too.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        let Some(old) = change.old else {
-            return podspec::each(object.fields_mut(), "endpoints", |endpoint| {
-                endpoint.remove("deprecatedTopology");
-            });
-        };
+        if !is_kept(change, object, "endpoints") {
+            drop_topologies(change.old, object);
+        }
+        let Some(old) = change.old else { return };
         if labels(old) != labels(object) {
             let path = ["metadata", "generation"];
             let before = old.get(&path).and_then(Value::as_i64).unwrap_or_default();

@@ -420,3 +420,24 @@ fn node_affinities_of_volumes_follow_renamed_labels() {
     assert_eq!(write(old, volume(new, &["b"])), refused);
     assert_eq!(write(old, volume("topology.kubernetes.io/region", &["a"])), refused);
 }
+
+#[test]
+fn topologies_of_endpoints_are_dropped_from_what_changes() {
+    let name = "endpointslices.discovery.k8s.io";
+    let slice = |endpoint: Value| {
+        object("EndpointSlice", json!({"addressType": "IPv4", "endpoints": [endpoint]}))
+    };
+    let mut old = stored(name, &slice(json!({"addresses": ["10.0.0.1"]})));
+    old["endpoints"][0]["deprecatedTopology"] = json!({"kubernetes.io/hostname": "n"});
+    let (same, errors) = update(name, &old, old.clone());
+    assert_eq!(errors, NONE);
+    assert_eq!(same["endpoints"][0]["deprecatedTopology"], json!({"kubernetes.io/hostname": "n"}));
+    for (node, kept) in [("n", json!("n")), ("other", Value::Null)] {
+        let topology = json!({"kubernetes.io/hostname": node, "A b": ""});
+        let new = slice(json!({"addresses": ["10.0.0.2"], "deprecatedTopology": topology}));
+        let (written, errors) = update(name, &old, new);
+        assert_eq!(errors, NONE);
+        let endpoint = &written["endpoints"][0];
+        assert_eq!((&endpoint["nodeName"], endpoint.get("deprecatedTopology")), (&kept, None));
+    }
+}
