@@ -78,7 +78,7 @@ async fn reviews_have_no_table() {
 async fn reviews_are_owned_by_their_writers() {
     let server = server().await;
     for (path, spec, owned) in reviews() {
-        // What a client sends is replaced.
+        // Replaced.
         let body = json!({"metadata": {"managedFields": [{}]}, "spec": spec}).to_string();
         for (query, manager) in [("", "test"), ("?fieldManager=m&dryRun=All", "m")] {
             let path = format!("{path}{query}");

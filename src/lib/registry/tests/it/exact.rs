@@ -197,7 +197,7 @@ async fn a_strategic_patch_is_decoded_leniently() {
     assert_eq!(stored.get(&["spec", "leaseTransitions"]), Some(&json!(1)));
 }
 
-/// Its fields are dropped with the directive, whatever that is: nothing is written.
+/// The whole map is dropped, whatever the directive is: nothing is written.
 #[tokio::test]
 async fn a_map_with_a_directive_adds_nothing_where_there_is_none() {
     let server = TestRegistry::new();
