@@ -35,7 +35,9 @@ use ferrokube_flow::Flow;
 use ferrokube_flow::Limits;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, Handler, Response};
+use futures::future::try_join_all;
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::{Arc, Weak};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -204,7 +206,7 @@ impl ApiServerBuilder {
     pub fn build(mut self) -> ApiServer {
         features::open_guards(&self.registry, &self.gates);
         let loops = Arc::default();
-        self.add_own_steps(&loops);
+        let steps = self.step_chains(&loops);
         let (_, served) = self.registry.catalog().all();
         let encoder = Encoder::new(self.messages);
         let mounts = Mounts::new(self.routes);
@@ -219,10 +221,10 @@ impl ApiServerBuilder {
             listed: ListedDocuments::default(),
         });
         let (store, audit) = (self.registry.store().clone(), self.audit.clone());
-        let health =
-            Health::new(store, audit, self.steps.iter().map(|(name, _)| name.clone()), |plural| {
-                served.iter().any(|definition| definition.plural == plural)
-            });
+        let names = steps.iter().flatten().map(|(name, _)| name.clone());
+        let health = Health::new(store, audit, names, |plural| {
+            served.iter().any(|definition| definition.plural == plural)
+        });
         let flow = Arc::new(Flow::new(&self.limits));
         let metrics = Arc::new(Metrics::with(self.metrics));
         let feature_stats: Arc<FeatureStats> = Arc::default();
@@ -297,40 +299,39 @@ impl ApiServerBuilder {
         ApiServer {
             state: Arc::new(state),
             features: Arc::new(FeatureApi { settings: self.features, stats: feature_stats }),
-            steps: Arc::new(Mutex::new(Some(self.steps))),
+            steps: Arc::new(Mutex::new(Some(steps))),
             started: Arc::default(),
             loops,
         }
     }
 
-    /// Adds the steps of the API server itself: those that later ones rely on come first.
-    fn add_own_steps(&mut self, loops: &Arc<Mutex<JoinSet<()>>>) {
+    /// Steps of the API server itself and those added. The first chain runs before the others,
+    /// which run side by side: a start waits for the disk as often as the longest.
+    fn step_chains(&mut self, loops: &Arc<Mutex<JoinSet<()>>>) -> Vec<NamedSteps> {
         let serves =
             |group: &str, plural: &str| self.registry.catalog().definition(group, plural).is_some();
         let has_levels =
             flow_objects::RESOURCES.iter().all(|plural| serves(flow_objects::GROUP, plural));
-        let mut own: NamedSteps = Vec::new();
+        let registers = serves(ferrokube_aggregator::GROUP, ferrokube_aggregator::PLURAL);
+        let (mut first, mut levels) = (NamedSteps::new(), NamedSteps::new());
         if serves("", "namespaces") {
             let step: BootstrapStep = Box::new(|registry| {
                 Box::pin(async move { bootstrap::namespaces(&registry).await })
             });
-            own.push(("start-system-namespaces-controller".to_owned(), step));
+            first.push(("start-system-namespaces-controller".to_owned(), step));
         }
         if has_levels {
             let step: BootstrapStep = Box::new(|registry| {
                 Box::pin(async move { maintained::reconcile(&registry).await })
             });
-            own.push(("priority-and-fairness-config-producer".to_owned(), step));
+            levels.push(("priority-and-fairness-config-producer".to_owned(), step));
         } else {
             self.limits.priority_and_fairness = false;
         }
-        let registers = serves(ferrokube_aggregator::GROUP, ferrokube_aggregator::PLURAL);
-        own.append(&mut self.steps);
-        if registers {
-            let step = registration(&self.aggregator, loops);
-            own.push(("kube-apiserver-autoregistration".to_owned(), step));
-        }
-        self.steps = own;
+        let registration = registers.then(|| {
+            ("kube-apiserver-autoregistration".to_owned(), registration(&self.aggregator, loops))
+        });
+        vec![first, levels, mem::take(&mut self.steps), registration.into_iter().collect()]
     }
 }
 
@@ -363,7 +364,7 @@ pub struct ApiServer {
     state: Arc<ServerState>,
     features: Arc<FeatureApi>,
     /// `None` once they run.
-    steps: Arc<Mutex<Option<NamedSteps>>>,
+    steps: Arc<Mutex<Option<Vec<NamedSteps>>>>,
     started: Arc<OnceCell<Result<(), StartError>>>,
     /// Background loops; aborted when the last clone is dropped.
     loops: Arc<Mutex<JoinSet<()>>>,
@@ -406,14 +407,18 @@ impl ApiServer {
     }
 
     async fn start_once(&self) -> Result<(), StartError> {
-        let steps = self.steps.lock().take().ok_or(StartError::Dropped)?;
+        let chains = self.steps.lock().take().ok_or(StartError::Dropped)?;
         self.start_loops();
-        for (position, (name, mut step)) in steps.into_iter().enumerate() {
-            let (registry, health) = (&self.state.registry, &self.state.paths.health);
-            if let Err(why) = bootstrap::run(&name, &mut step, position, registry, health).await {
-                return Err(StartError::Step { step: name, why });
-            }
+        let mut position = 0;
+        let mut chains = chains.into_iter().map(|steps| {
+            let first = position;
+            position += steps.len();
+            self.run_chain(first, steps)
+        });
+        if let Some(first) = chains.next() {
+            first.await?;
         }
+        try_join_all(chains).await?;
         let ServerState { registry, flow, gates, .. } = &*self.state;
         if let Some(objects) = FlowObjects::start(registry, flow).await {
             self.loops.lock().spawn(objects.run(registry.clone(), Arc::clone(flow)));
@@ -424,6 +429,17 @@ impl ApiServer {
         }
         self.state.paths.health.start();
         tracing::info!("the API server is ready");
+        Ok(())
+    }
+
+    /// Runs steps in order. `position`: that of the first one among all.
+    async fn run_chain(&self, position: usize, steps: NamedSteps) -> Result<(), StartError> {
+        let (registry, health) = (&self.state.registry, &self.state.paths.health);
+        for (position, (name, mut step)) in (position..).zip(steps) {
+            if let Err(why) = bootstrap::run(&name, &mut step, position, registry, health).await {
+                return Err(StartError::Step { step: name, why });
+            }
+        }
         Ok(())
     }
 
