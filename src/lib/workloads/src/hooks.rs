@@ -201,9 +201,17 @@ impl Hooks for KindHooks {
         if let Some(plan) = self.plan(change.version).filter(|_| of_status) {
             plan.warn_object(object.fields(), of_status, &mut out);
         }
-        if is_quiet || !change.subresource.is_empty() {
+        let mut rest = None;
+        if is_quiet && object.kind() == "StatefulSet" {
+            // All but its template is commented.
+            rest.insert(object.clone()).remove(&["spec", "template"]);
+        } else if is_quiet {
             return out.into_vec();
         }
+        if !change.subresource.is_empty() {
+            return out.into_vec();
+        }
+        let object = rest.as_ref().unwrap_or(object);
         if change.old.is_none() {
             host_name(object, &mut out);
         }

@@ -16,6 +16,7 @@ pub(super) struct DirectoryWatch(AsyncFd<OwnedFd>);
 
 impl DirectoryWatch {
     /// Watches none yet.
+    #[expect(deprecated, reason = "sound with an owned descriptor; what replaces it is unsafe")]
     pub(super) fn new() -> io::Result<Self> {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Self(AsyncFd::with_interest(watch, Interest::READABLE)?))

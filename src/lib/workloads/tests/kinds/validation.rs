@@ -596,6 +596,29 @@ fn updates_of_pods_are_not_commented() {
 }
 
 #[test]
+fn an_unchanged_stateful_set_is_commented_without_its_template() {
+    let labels = json!({"a": "b"});
+    let ports = json!([{"containerPort": 1, "name": "p"}, {"containerPort": 1, "name": "q"}]);
+    let containers = json!([{"name": "c", "image": "i", "ports": ports}]);
+    let set = object(
+        "StatefulSet",
+        json!({"spec": {
+            "serviceName": "s",
+            "revisionHistoryLimit": -1,
+            "selector": {"matchLabels": labels.clone()},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        }}),
+    );
+    assert_eq!(warnings("statefulsets.apps", "", None, set.clone()).len(), 2);
+    assert_eq!(
+        warnings("statefulsets.apps", "", Some(&set), set.clone()),
+        [
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+        ]
+    );
+}
+
+#[test]
 fn lists_with_a_bound_and_malformed_parts() {
     let families = |families: Value| {
         let spec = json!({"ports": [{"port": 1}], "ipFamilies": families});
