@@ -327,8 +327,11 @@ impl<'s> Checker<'s> {
             }
         };
         let as_optional = optional || chained;
-        let answer = match &operand.answer {
-            Type::Null => Type::Dyn,
+        let may_be_list = matches!(index.answer, Type::Int | Type::Dyn | Type::Var | Type::Error);
+        let answer = match (&operand.answer, &inner) {
+            (Type::Null, _) => Type::Dyn,
+            // A list or a map, optional or not: forms with different results.
+            (_, Type::Dyn) if !chained || may_be_list => Type::Dyn,
             _ if as_optional => Type::optional(found),
             _ => found,
         };

@@ -123,6 +123,23 @@ fn variables_are_evaluated_at_first_use_and_once() {
 }
 
 #[test]
+fn an_element_of_a_list_or_a_map_has_any_type() {
+    for (source, is_any) in [
+        ("object.?a[0]", true),
+        ("object[?0]", true),
+        ("object.a[?'x']", true),
+        ("object.?a[object.b]", true),
+        ("object.?a['x']", false),
+        ("object.?a[?'x']", false),
+        ("optional.none()[0]", false),
+    ] {
+        let source = format!("isSemver({source}, true)");
+        let why = evaluate(&[], &source, 10_000_000).err().unwrap_or_default();
+        assert_eq!(!why.starts_with("compilation failed"), is_any, "{source}: {why}");
+    }
+}
+
+#[test]
 fn authorization_checks_use_up_the_budget() {
     let check = "authorizer.requestResource.check('create').allowed()";
     assert_eq!(evaluate(&[], check, 10_000_000).as_deref(), Ok("true"));
