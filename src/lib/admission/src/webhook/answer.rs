@@ -45,7 +45,7 @@ pub(super) fn read(
     let read = json::read(bytes).map_err(|_| failed("the answer is no JSON object"))?;
     let mut review = read.document;
     let group = review.api_version().strip_prefix("admission.k8s.io/");
-    if review.kind() != "AdmissionReview" || group.is_none() {
+    if review.kind() != "AdmissionReview" || !matches!(group, Some("v1" | "v1beta1")) {
         return Err(failed("the answer is no AdmissionReview"));
     }
     let is_strict = version == "v1";
@@ -237,6 +237,11 @@ mod tests {
         let response = json!({"uid": "x", "allowed": true, "patch": "W10="});
         let read = read(&answer("v1beta1", &response), "u", "v1beta1", true).expect("valid");
         assert!(read.allowed);
+        let other = super::read(&answer("v2", &response), "u", "v1beta1", true);
+        assert_eq!(
+            other.expect_err("a version that nobody knows"),
+            "failed to call webhook: the answer is no AdmissionReview"
+        );
         assert_eq!((read.patch.as_slice(), read.patch_type.as_str()), (&b"[]"[..], "JSONPatch"));
     }
 
