@@ -9,7 +9,7 @@ use std::path::Path;
 /// Why a kubeconfig cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigFileError {
-    /// The file.
+    /// It does not exist, or may not be read.
     #[error(transparent)]
     File(#[from] std::io::Error),
     /// Neither YAML nor JSON, or not of a kubeconfig's form.

@@ -19,8 +19,9 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
 pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 /// Levels come before the schemas that name them.
 pub(crate) const RESOURCES: [&str; 2] = ["prioritylevelconfigurations", "flowschemas"];
-/// Between adjustments of seats to demand.
-const ADJUSTMENT: Duration = Duration::from_secs(10);
+/// How often seats are lent. kube-apiserver does it every ten seconds, so long does a level whose
+/// seats all compute keep others of it waiting, though seats elsewhere are idle.
+const ADJUSTMENT: Duration = Duration::from_millis(500);
 /// Between checks of the default objects.
 const UPKEEP: Duration = Duration::from_secs(60);
 /// Before a failed write of a status is tried again.

@@ -59,8 +59,10 @@ pub(super) struct DemandFigures {
     pub(super) smoothed: f64,
 }
 
-/// Weight of the past, for each period.
+/// Weight of the past after
 const SMOOTHING: f64 = 0.977;
+/// so many seconds, as in kube-apiserver.
+const SMOOTHED_SECONDS: f64 = 10.0;
 
 impl Demand {
     /// Adds a time span in which the demand was constant.
@@ -85,7 +87,8 @@ impl Demand {
         let average = first / seconds;
         let deviation = (second / seconds - average * average).max(0.0).sqrt();
         let envelope = average + deviation;
-        let faded = SMOOTHING.mul_add(before.smoothed, (1.0 - SMOOTHING) * envelope);
+        let weight = SMOOTHING.powf(seconds / SMOOTHED_SECONDS);
+        let faded = weight.mul_add(before.smoothed, (1.0 - weight) * envelope);
         let smoothed = envelope.max(faded);
         DemandFigures { average, deviation, high_watermark: max, smoothed }
     }
@@ -151,5 +154,11 @@ mod tests {
         let later = demand.end(figures);
         assert_eq!((later.average, later.high_watermark), (0.0, 0.0));
         assert!((later.smoothed - 9.77).abs() < 1e-9, "{later:?}");
+        let mut faded = figures;
+        for _ in 0..20 {
+            demand.passed(0.5);
+            faded = demand.end(faded);
+        }
+        assert!((faded.smoothed - 9.77).abs() < 1e-9, "by time, not by periods: {faded:?}");
     }
 }
