@@ -109,8 +109,10 @@ fn podman(archive: &Path) -> Result<Podman, String> {
         let loading = podman.command().args(["load", "--input"]).arg(archive).output();
         let Ok(loaded) = loading else { return Err(why) };
         let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        // A runtime that is not installed, too.
         if !loaded.status.success() {
-            return Err(text(&loaded));
+            why = text(&loaded);
+            continue;
         }
         let image = "localhost/ferrokube/feature-admin";
         let options = [&["run", "--rm"][..], &CONTAINED, &LIMITS, &[image]];
