@@ -5,7 +5,7 @@ use crate::checks::{FieldErrors, ip, items, number, strict_ip, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec;
 use crate::paths::FieldPath;
-use crate::rules::{addresses, same};
+use crate::rules::{addresses, same, same_before_completion};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
@@ -84,7 +84,10 @@ pub(crate) struct EndpointSlice;
 impl KindCode for EndpointSlice {
     /// The deprecated topology cannot be set. Label changes increment the generation, too.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        if !is_kept(change, object, "endpoints") {
+        let list = ["endpoints"];
+        let is_kept =
+            change.old.is_some_and(|old| same_before_completion(old.get(&list), object.get(&list)));
+        if !is_kept {
             drop_topologies(change.old, object);
         }
         let Some(old) = change.old else { return };

@@ -537,8 +537,13 @@ fn other_kinds() {
 fn warnings(name: &str, subresource: &str, old: Option<&Value>, object: Value) -> Vec<String> {
     let definition = definition(name);
     let document = |value: &Value| Document::from_value(value.clone()).expect("an object");
-    let (old, mut object) = (old.map(document), document(&object));
     let at = definition.storage_version;
+    let defaulted = |value: &Value| {
+        let mut object = document(value);
+        definition.set_defaults(at, &mut object);
+        object
+    };
+    let (old, object) = (old.map(defaulted), defaulted(&object));
     let extra = std::collections::BTreeMap::new();
     let change = ferrokube_resource::Change {
         old: old.as_ref(),
@@ -550,7 +555,6 @@ fn warnings(name: &str, subresource: &str, old: Option<&Value>, object: Value) -
         user_extra: &extra,
         now: super::now(),
     };
-    definition.set_defaults(at, &mut object);
     definition.hooks.warnings(&change, &object)
 }
 
