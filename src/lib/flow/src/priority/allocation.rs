@@ -59,9 +59,9 @@ pub(super) struct DemandFigures {
     pub(super) smoothed: f64,
 }
 
-/// Weight of the past after
+/// Weight of the past after [`SMOOTHED_SECONDS`].
 const SMOOTHING: f64 = 0.977;
-/// so many seconds, as in kube-apiserver.
+/// The period of kube-apiserver's adjustments.
 const SMOOTHED_SECONDS: f64 = 10.0;
 
 impl Demand {
