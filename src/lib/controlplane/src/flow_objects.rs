@@ -19,8 +19,8 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
 pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 /// Levels come before the schemas that name them.
 pub(crate) const RESOURCES: [&str; 2] = ["prioritylevelconfigurations", "flowschemas"];
-/// How often seats are lent. kube-apiserver does it every ten seconds, so long does a level whose
-/// seats all compute keep others of it waiting, though seats elsewhere are idle.
+/// Between adjustments of seats to demand. Until the next one, requests of a full level wait even
+/// if other levels have idle seats: in kube-apiserver, for up to ten seconds.
 const ADJUSTMENT: Duration = Duration::from_millis(500);
 /// Between checks of the default objects.
 const UPKEEP: Duration = Duration::from_secs(60);
