@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// Why a file or directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -120,9 +121,8 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
 }
 
 fn read_bounded(file: File, path: &Path) -> Result<Vec<u8>, FileError> {
-    let refused = |source| FileError::Io { what: "read", path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(refused)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(refused("read", path))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { path: path.to_owned(), limit_bytes: MAX_FILE_BYTES });
     }
@@ -174,20 +174,54 @@ pub enum FileMode {
     Public,
 }
 
-/// Replaces files of one directory atomically, also in case of power loss; earlier files are
-/// durable before later ones.
+/// Replaces files of one directory, each atomically, also in case of power loss. All are durable
+/// before the first is renamed; they are renamed in order.
 ///
 /// # Errors
 /// [`FileError::Io`].
 pub fn write_all(directory: &Path, files: &[(&str, &[u8], FileMode)]) -> Result<(), FileError> {
-    for (name, bytes, mode) in files {
-        let (path, temporary) = (directory.join(name), directory.join(format!(".{name}.new")));
-        let refused = |source| FileError::Io { what: "write", path: path.clone(), source };
-        write_synced(&temporary, bytes, *mode).map_err(refused)?;
-        fs::rename(&temporary, &path).map_err(refused)?;
+    let paths: Vec<[PathBuf; 2]> = files
+        .iter()
+        .map(|(name, ..)| [directory.join(format!(".{name}.new")), directory.join(name)])
+        .collect();
+    let mut written = Vec::new();
+    for ([temporary, path], (_, bytes, mode)) in paths.iter().zip(files) {
+        let file = open_new(temporary, *mode).and_then(|mut file| {
+            file.write_all(bytes)?;
+            Ok(file)
+        });
+        written.push((path.as_path(), file.map_err(refused("write", path))?));
     }
-    let refused = |source| FileError::Io { what: "sync", path: directory.to_owned(), source };
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused)
+    sync_together(written)?;
+    for [temporary, path] in &paths {
+        fs::rename(temporary, path).map_err(refused("write", path))?;
+    }
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(refused("sync", directory))
+}
+
+/// Syncs files at the same time: the file system commits them together.
+fn sync_together(mut files: Vec<(&Path, File)>) -> Result<(), FileError> {
+    let Some((last, file)) = files.pop() else { return Ok(()) };
+    thread::scope(|scope| {
+        let mut others = Vec::new();
+        for (path, file) in files {
+            let task = thread::Builder::new().spawn_scoped(scope, move || file.sync_data());
+            others.push((path, task.map_err(refused("sync", path))?));
+        }
+        file.sync_data().map_err(refused("sync", last))?;
+        let outcome = |(path, task): (&Path, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
+            task.join().expect("a call of the system does not panic").map_err(refused("sync", path))
+        };
+        others.into_iter().try_for_each(outcome)
+    })
+}
+
+/// Error of an operation on a path.
+fn refused(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |source| FileError::Io { what, path, source }
 }
 
 /// Replaces one file; see [`write_all`].
@@ -213,18 +247,11 @@ pub fn write(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), FileError>
 /// # Errors
 /// [`FileError::Io`].
 pub fn write_volatile(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), FileError> {
-    let refused = |source| FileError::Io { what: "write", path: path.to_owned(), source };
     let temporary = path.with_extension("new");
     open_new(&temporary, mode)
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path))
-        .map_err(refused)
-}
-
-fn write_synced(path: &Path, bytes: &[u8], mode: FileMode) -> io::Result<()> {
-    let mut file = open_new(path, mode)?;
-    file.write_all(bytes)?;
-    file.sync_data()
+        .map_err(refused("write", path))
 }
 
 fn open_new(path: &Path, mode: FileMode) -> io::Result<File> {
