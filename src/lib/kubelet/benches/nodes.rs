@@ -18,9 +18,10 @@ use ferrokube_kubelet::{
 use ferrokube_testkit::{Client, Cluster, Launch, built_binary};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -63,22 +64,16 @@ impl BenchSize {
     }
 }
 
-#[tokio::main]
+/// The nodes have threads of their own: what another client waits for is the server, not they.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
     let size = BenchSize::given();
     let binary = built_binary().unwrap();
     let server = Launch::new(binary).flag("--profile=kubernetes").start().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut kubelets = JoinSet::new();
+    let nodes = Builder::new_multi_thread().enable_all().build().unwrap();
     let begun = Instant::now();
-    let mut connection = None;
-    for number in 0..size.nodes {
-        if number % NODES_PER_CONNECTION == 0 {
-            connection = Some(Connection::from_kubeconfig(&server.kubeconfig()).await.unwrap());
-        }
-        let client = connection.as_ref().unwrap().client().unwrap();
-        kubelets.spawn(kubelet(&name(number), client, folder.path()).run());
-    }
+    nodes.spawn(run_nodes(size.nodes, server.kubeconfig(), folder.path().to_owned()));
     until_listed(&server, "/api/v1/nodes", size.nodes).await;
     println!("{} nodes registered in {:.1} s", size.nodes, begun.elapsed().as_secs_f64());
 
@@ -86,6 +81,21 @@ async fn main() {
     print(&format!("{} pods created and started", size.pods), &starting);
     let at_rest = measure(&server, tokio::time::sleep(Duration::from_secs(size.seconds))).await;
     print("at rest", &at_rest);
+    nodes.shutdown_background();
+}
+
+/// Never returns.
+async fn run_nodes(count: usize, kubeconfig: PathBuf, folder: PathBuf) {
+    let mut kubelets = JoinSet::new();
+    let mut connection = None;
+    for number in 0..count {
+        if number % NODES_PER_CONNECTION == 0 {
+            connection = Some(Connection::from_kubeconfig(&kubeconfig).await.unwrap());
+        }
+        let client = connection.as_ref().unwrap().client().unwrap();
+        kubelets.spawn(kubelet(&name(number), client, &folder).run());
+    }
+    kubelets.join_all().await;
 }
 
 fn name(number: usize) -> String {
@@ -95,7 +105,7 @@ fn name(number: usize) -> String {
 fn kubelet(name: &str, client: kube::Client, folder: &Path) -> Kubelet {
     let config: KubeletConfig =
         KubeletConfigFile::parse(CONFIG).unwrap().settings.finish().unwrap();
-    let runtime = Runtime::new(Arc::<FakeRuntime>::default());
+    let runtime = Runtime::new(Arc::new(FakeRuntime::unrecorded()));
     let (sink, queue) = EventSink::new();
     let sink = Arc::new(sink);
     let events = Arc::clone(&sink) as Arc<_>;

@@ -1,5 +1,6 @@
 //! The downward API: fields of a pod, and of its containers' resources, as text.
 
+use crate::node::cpus;
 use crate::objects::PodObjectError;
 use crate::pod::NodePod;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -97,9 +98,8 @@ pub(crate) fn resource(
 
 /// The machine's capacity, in thousandths.
 fn node_amount(name: &str, memory: u64) -> i64 {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let whole = match name {
-        "cpu" => i64::try_from(cpus),
+        "cpu" => i64::try_from(cpus()),
         "memory" => i64::try_from(memory),
         _ => Ok(0),
     };

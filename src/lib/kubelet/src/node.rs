@@ -21,8 +21,9 @@ use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -213,11 +214,10 @@ impl PodNode {
     pub(crate) async fn allocatable(&self) -> PodRoom {
         let (source, root) = (Arc::clone(&self.figures), self.paths.root.clone());
         let figures = in_background(move || Ok(source.read(&root, None))).await.unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let left = |_| left(&self.thresholds.thresholds, EvictionSignal::Memory, &figures);
         let memory = figures.memory.map_or(u64::MAX, left);
         let number = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-        PodRoom { cpu: number(cpus as u64).saturating_mul(1000), memory: number(memory) }
+        PodRoom { cpu: number(cpus() as u64).saturating_mul(1000), memory: number(memory) }
     }
 
     /// Carries the current trace ids into a future for another task.
@@ -228,6 +228,13 @@ impl PodNode {
         let context = ferrokube_trace::current().unwrap_or_else(TraceContext::root);
         ferrokube_trace::scoped(context, tracing::Span::none(), Box::pin(future))
     }
+}
+
+/// Processors of this machine for this process, read once: control groups take a while.
+pub(crate) fn cpus() -> usize {
+    static CPUS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    *CPUS
 }
 
 pub(crate) fn now() -> WallTime {

@@ -70,7 +70,8 @@ impl FakeRuntime {
                 encoded(&RemoveContainerResponse {})
             }
             path::list_containers => {
-                let containers = self.containers().iter().map(summary).collect();
+                let state = self.state.lock();
+                let containers = state.containers.values().map(|it| summary(&it.seen)).collect();
                 encoded(&ListContainersResponse { containers })
             }
             path::list_container_stats => {
@@ -273,18 +274,18 @@ fn begin_log(report: &ContainerReport) {
 }
 
 fn summary(seen: &SeenContainer) -> ContainerSummary {
-    let report = seen.report.clone();
+    let report = &seen.report;
     ContainerSummary {
-        id: report.id,
+        id: report.id.clone(),
         pod_sandbox_id: seen.sandbox.clone(),
-        metadata: report.metadata,
-        image: report.image,
-        image_ref: report.image_ref,
+        metadata: report.metadata.clone(),
+        image: report.image.clone(),
+        image_ref: report.image_ref.clone(),
         state: report.state,
         created_at: report.created_at,
-        labels: report.labels,
-        annotations: report.annotations,
-        image_id: report.image_id,
+        labels: report.labels.clone(),
+        annotations: report.annotations.clone(),
+        image_id: report.image_id.clone(),
     }
 }
 

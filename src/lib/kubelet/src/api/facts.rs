@@ -2,6 +2,7 @@
 
 use crate::eviction::figures::NodeFigures;
 use crate::eviction::threshold::{EvictionSignal, EvictionThreshold, left};
+use crate::node::cpus;
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -17,10 +18,9 @@ pub(super) fn quantities(
     thresholds: &[EvictionThreshold],
     max_pods: u32,
 ) -> [BTreeMap<String, Quantity>; 2] {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let all = |memory: u64, disk: u64| {
         let amounts = [
-            ("cpu", cpus.to_string()),
+            ("cpu", cpus().to_string()),
             ("ephemeral-storage", format!("{}Ki", disk / 1024)),
             ("memory", format!("{}Ki", memory / 1024)),
             ("pods", max_pods.to_string()),
