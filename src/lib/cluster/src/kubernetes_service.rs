@@ -36,26 +36,15 @@ pub struct KubernetesService {
 }
 
 impl KubernetesService {
-    /// Creates a missing Service, and removes an endpoint left by an earlier run of this server.
-    /// Failures are logged: they are retried, and must not prevent startup.
-    pub async fn prepare(&self, registry: &Registry) {
-        let Some(keeper) = Keeper::new(registry, *self) else { return };
-        if let Err(failure) = keeper.make_service().await {
-            warn(&failure, "make it");
-        }
-        let Some(address) = self.advertised else { return };
-        match keeper.leave(address).await {
-            Ok(true) => tracing::info!(%address, "removed an endpoint of an earlier run"),
-            Ok(false) => {}
-            Err(failure) => warn(&failure, "remove the endpoint of an earlier run"),
-        }
-    }
-
     /// Maintains Service and endpoints until `end`, then removes this server's endpoint.
     pub async fn maintain(self, registry: Registry, end: impl Future<Output = ()>) {
         let Some(keeper) = Keeper::new(&registry, self) else { return };
-        let Some(address) = self.advertised else { return };
         tokio::pin!(end);
+        tokio::select! {
+            () = keeper.prepare() => {}
+            () = &mut end => return,
+        }
+        let Some(address) = self.advertised else { return };
         loop {
             let renewed = async {
                 if let Err(failure) = keeper.renew(address).await {
@@ -101,6 +90,20 @@ impl Keeper {
             slices: Local::new(registry, "discovery.k8s.io", "v1", "endpointslices")?,
             leases: MasterLeases::new(registry),
         })
+    }
+
+    /// Creates a missing Service, and removes an endpoint left by an earlier run of this server.
+    /// Failures are logged: they are retried.
+    async fn prepare(&self) {
+        if let Err(failure) = self.make_service().await {
+            warn(&failure, "make it");
+        }
+        let Some(address) = self.service.advertised else { return };
+        match self.leave(address).await {
+            Ok(true) => tracing::info!(%address, "removed an endpoint of an earlier run"),
+            Ok(false) => {}
+            Err(failure) => warn(&failure, "remove the endpoint of an earlier run"),
+        }
     }
 
     async fn make_service(&self) -> Result<(), Failure> {

@@ -74,6 +74,8 @@ pub struct ApiServerBuilder {
     routes: Vec<(String, bool, Arc<dyn Route>)>,
     observer: Option<Arc<dyn Observer>>,
     steps: NamedSteps,
+    /// Each runs beside those.
+    independent: NamedSteps,
     aggregator: Arc<Aggregator>,
     connections: Option<Arc<Connections>>,
     webhook_certificates: CertificateFaults,
@@ -199,6 +201,13 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn post_start(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
         self.steps.push((name.into(), step));
+        self
+    }
+
+    /// As [`Self::post_start`], for a step that needs no other than the namespaces.
+    #[must_use]
+    pub fn post_start_beside(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
+        self.independent.push((name.into(), step));
         self
     }
 
@@ -331,7 +340,10 @@ impl ApiServerBuilder {
         let registration = registers.then(|| {
             ("kube-apiserver-autoregistration".to_owned(), registration(&self.aggregator, loops))
         });
-        vec![first, levels, mem::take(&mut self.steps), registration.into_iter().collect()]
+        let independent = mem::take(&mut self.independent).into_iter().chain(registration);
+        let mut chains = vec![first, levels, mem::take(&mut self.steps)];
+        chains.extend(independent.map(|step| vec![step]));
+        chains
     }
 }
 
@@ -387,6 +399,7 @@ impl ApiServer {
             routes: Vec::new(),
             observer: None,
             steps: Vec::new(),
+            independent: Vec::new(),
             aggregator: Arc::new(Aggregator::new(
                 Arc::new(ListedServices::default()),
                 ProxyIdentity::default(),
@@ -420,7 +433,7 @@ impl ApiServer {
         }
         try_join_all(chains).await?;
         let ServerState { registry, flow, gates, .. } = &*self.state;
-        if let Some(objects) = FlowObjects::start(registry, flow).await {
+        if let Some(objects) = FlowObjects::start(registry, flow) {
             self.loops.lock().spawn(objects.run(registry.clone(), Arc::clone(flow)));
         }
         self.start_identity().await;

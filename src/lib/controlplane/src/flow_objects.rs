@@ -44,8 +44,8 @@ pub(crate) struct FlowObjects {
 }
 
 impl FlowObjects {
-    /// Configures flow control and completes statuses. `None` if the objects are not served.
-    pub(crate) async fn start(registry: &Registry, flow: &Flow) -> Option<Self> {
+    /// Configures flow control. `None` if the objects are not served.
+    pub(crate) fn start(registry: &Registry, flow: &Flow) -> Option<Self> {
         let informer = |plural| Informer::new(registry, GROUP, "v1", plural);
         let [levels, schemas] = RESOURCES.map(informer);
         let mut objects = Self {
@@ -61,11 +61,10 @@ impl FlowObjects {
             objects.observe(at, vec![known]);
         }
         objects.configure(flow);
-        objects.write_statuses(flow).await;
         Some(objects)
     }
 
-    /// Runs until the store closes.
+    /// Writes statuses, and follows changes until the store closes.
     pub(crate) async fn run(mut self, registry: Registry, flow: Arc<Flow>) {
         let mut adjustment = interval(ADJUSTMENT);
         adjustment.set_missed_tick_behavior(MissedTickBehavior::Delay);

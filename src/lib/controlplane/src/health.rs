@@ -174,14 +174,15 @@ impl Health {
         if !is_named && self.started.load(Ordering::Acquire) {
             return Ok(());
         }
-        // They run in order, so waiting for all means waiting for the first unfinished one.
-        let mut open =
-            steps.iter().filter(|other| !other.is_done && (!is_named || other.name == step));
-        match open.next() {
-            None if is_named => Ok(()),
-            Some(other) if !other.waits.is_empty() => Err(format!("not finished: {}", other.waits)),
-            _ => Err("not finished".to_owned()),
+        let is_open = |other: &&StepState| !other.is_done && (!is_named || other.name == step);
+        let mut open = steps.iter().filter(is_open).peekable();
+        if is_named && open.peek().is_none() {
+            return Ok(());
         }
+        Err(open.find(|other| !other.waits.is_empty()).map_or_else(
+            || "not finished".to_owned(),
+            |other| format!("not finished: {}", other.waits),
+        ))
     }
 
     /// A restart would not change it, so it is no matter of liveness.

@@ -477,7 +477,7 @@ fn with_bootstrap(
         );
     }
     if serves(catalog, "", "configmaps") {
-        api = api.post_start(
+        api = api.post_start_beside(
             "start-cluster-authentication-info-controller",
             Box::new(move |registry| Box::pin(info.clone().publish(registry))),
         );
