@@ -74,7 +74,7 @@ pub struct ApiServerBuilder {
     routes: Vec<(String, bool, Arc<dyn Route>)>,
     observer: Option<Arc<dyn Observer>>,
     steps: NamedSteps,
-    /// Each runs beside those.
+    /// Each runs alongside those.
     independent: NamedSteps,
     aggregator: Arc<Aggregator>,
     connections: Option<Arc<Connections>>,
@@ -206,7 +206,7 @@ impl ApiServerBuilder {
 
     /// As [`Self::post_start`], for a step that needs no other than the namespaces.
     #[must_use]
-    pub fn post_start_beside(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
+    pub fn post_start_alongside(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
         self.independent.push((name.into(), step));
         self
     }

@@ -477,7 +477,7 @@ fn with_bootstrap(
         );
     }
     if serves(catalog, "", "configmaps") {
-        api = api.post_start_beside(
+        api = api.post_start_alongside(
             "start-cluster-authentication-info-controller",
             Box::new(move |registry| Box::pin(info.clone().publish(registry))),
         );
