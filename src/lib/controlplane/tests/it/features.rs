@@ -92,6 +92,9 @@ pub(crate) async fn wait_for(
     }
 }
 
+/// Polls for what a step of time changes; most steps change nothing.
+const POLLS: usize = 20;
+
 /// Waits until LogTracking is as wanted, while time passes in such steps.
 pub(crate) async fn wait_while_time_passes(
     server: &TestServer,
@@ -108,7 +111,13 @@ pub(crate) async fn wait_while_time_passes(
         tokio::time::pause();
         tokio::time::advance(step).await;
         tokio::time::resume();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        // The next step might end a state that lasts for one.
+        for _ in 0..POLLS {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if server.get(LOG_TRACKING).await.json() != last {
+                break;
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Priority and fairness over HTTP: objects, their upkeep, classification, queues.
 
+use crate::features::wait_for;
 use crate::support::{BOUND, CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::Limits;
@@ -122,7 +123,8 @@ async fn default_objects_exist_and_say_that_their_level_does() {
         ]
     );
     assert_eq!(names(SCHEMAS).await.len(), 11);
-    let schema = server.get(&format!("{SCHEMAS}/global-default")).await.json();
+    let has_status = |schema: &Value| schema["status"]["conditions"] != Value::Null;
+    let schema = wait_for(&server, &format!("{SCHEMAS}/global-default"), has_status).await;
     assert_eq!(
         schema["metadata"]["annotations"],
         json!({"apf.kubernetes.io/autoupdate-spec": "true"})

@@ -34,8 +34,7 @@ pub(crate) struct Open {
 
 impl Open {
     fn saw(&self, attributes: &Attributes<'_>) {
-        // The server's own loops write whenever they like.
-        if *attributes.context.user == Local::user() {
+        if is_own(attributes) {
             return;
         }
         let target = attributes.target;
@@ -60,10 +59,11 @@ impl Admission for Open {
 
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         self.saw(attributes);
-        self.contexts
-            .lock()
-            .unwrap()
-            .push((UserInfo::clone(&attributes.context.user), attributes.context.trace));
+        if !is_own(attributes) {
+            let context = attributes.context;
+            let user = UserInfo::clone(&context.user);
+            self.contexts.lock().unwrap().push((user, context.trace));
+        }
         assert_ne!(object.name(), "panic", "a write that panics");
         Ok(())
     }
@@ -81,6 +81,11 @@ impl Admission for Open {
         }
         Ok(())
     }
+}
+
+/// Whether a loop of the server writes, which it does whenever it likes.
+fn is_own(attributes: &Attributes<'_>) -> bool {
+    *attributes.context.user == Local::user()
 }
 
 /// A resource as `group/version namespace/plural/name/subresource`.
