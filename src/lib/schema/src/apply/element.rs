@@ -3,6 +3,7 @@
 use crate::schema::{ListType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::work;
 use std::fmt::Write;
@@ -121,12 +122,16 @@ pub(super) fn display(path: &[&str]) -> String {
         let (kind, rest) = element.split_at_checked(2).unwrap_or(("f:", element));
         let _ = match kind {
             "k:" => write!(out, "[{}]", keys(rest)),
-            "v:" => write!(out, "[={rest}]"),
+            "v:" => write!(out, "[={}]", item_value(rest)),
             "i:" => write!(out, "[{rest}]"),
             _ => write!(out, ".{rest}"),
         };
     }
     out
+}
+
+fn item_value(text: &str) -> String {
+    json::read_value(text.as_bytes()).map_or_else(|_| text.to_owned(), |value| shown(&value))
 }
 
 fn keys(text: &str) -> String {
@@ -146,6 +151,7 @@ fn shown(value: &Value) -> String {
         Value::Array(items) => {
             format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(","))
         }
+        Value::Number(_) => go::dump(value),
         scalar => scalar.to_string(),
     }
 }

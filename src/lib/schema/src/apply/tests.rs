@@ -343,6 +343,15 @@ fn malformed_configurations_are_refused() {
             json!({"metadata": {"ownerReferences": [{"uid": "u"}, {"uid": "u"}]}}),
             ".metadata.ownerReferences: duplicate entries for key [uid=\"u\"]",
         ),
+        // In Go, integers of more than 63 bits are floats.
+        (
+            json!({"metadata": {"ownerReferences": [{"uid": 12345678901234567890_u64}]}}),
+            ".metadata.ownerReferences[uid=1.2345678901234567e+19].uid: expected string, got",
+        ),
+        (
+            json!({"metadata": {"finalizers": [9223372036854775808_u64]}}),
+            ".metadata.finalizers[=9.223372036854776e+18]: expected string, got",
+        ),
         (
             json!({"metadata": {"ownerReferences": [1]}}),
             ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements",
