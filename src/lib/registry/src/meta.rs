@@ -13,9 +13,10 @@ pub(crate) use rules::{check_change, check_object, check_prefix, warnings};
 use crate::context::Target;
 use crate::random;
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::metadata::{is_omitted, replace_nulls};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_apimachinery::time::rfc3339_seconds;
+use ferrokube_apimachinery::time::{parse_rfc3339, rfc3339_seconds};
 use ferrokube_resource::Scope;
 use std::time::SystemTime;
 
@@ -102,6 +103,24 @@ pub(crate) fn drop_deletion(object: &mut Document) {
     let metadata = metadata_mut(object);
     metadata.remove("deletionTimestamp");
     metadata.remove("deletionGracePeriodSeconds");
+}
+
+/// Reads the system fields of an applied custom object, which kube-apiserver has untyped then: of a
+/// wrong type, they count as missing.
+pub(crate) fn drop_unreadable(object: &mut Document) {
+    let Some(metadata) = object.get_mut(&["metadata"]) else { return };
+    json::round_trip_floats(metadata);
+    let Value::Object(metadata) = metadata else { return };
+    for field in ["generation", "deletionGracePeriodSeconds"] {
+        if metadata.get(field).is_some_and(|value| !value.is_i64()) {
+            metadata.remove(field);
+        }
+    }
+    let deleted = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(parse_rfc3339);
+    match deleted {
+        Some(at) => _ = metadata.insert("deletionTimestamp", Value::from(rfc3339_seconds(at))),
+        None => _ = metadata.remove("deletionTimestamp"),
+    }
 }
 
 /// Restores the fields that an update must not change: generation and creation time; uid and

@@ -28,4 +28,5 @@ mod shared;
 mod support;
 mod texts;
 mod transition_time;
+mod untyped;
 mod watches;

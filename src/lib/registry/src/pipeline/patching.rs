@@ -285,6 +285,7 @@ impl WriteOp<'_> {
                 Some(stored) => object.set(&["metadata", "creationTimestamp"], stored.clone()),
                 None => _ = object.remove(&["metadata", "creationTimestamp"]),
             }
+            meta::drop_unreadable(&mut object);
         }
         let object = self.body_decoder().decode_applied(object).map_err(|error| match error {
             ObjectError::Refused(failure) => failure,

@@ -1,0 +1,71 @@
+//! Metadata of custom objects, which kube-apiserver reads in part as untyped values; expectations
+//! are a real API server's.
+
+use crate::custom::things;
+use crate::support::{TestResponse, TestServer};
+use ferrokube_apimachinery::document::{Value, json};
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+const APPLY: &str = "application/apply-patch+yaml";
+
+async fn open_things() -> TestServer {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
+    things(json!({"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}})).await
+}
+
+fn thing(name: &str, metadata: &Value) -> Value {
+    let mut object = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata});
+    object["metadata"]["name"] = json!(name);
+    object
+}
+
+async fn patched(server: &TestServer, path: &str, kind: &str, body: &Value) -> TestResponse {
+    let path = format!("{THINGS}/{path}");
+    server.send("PATCH", &path, &[("content-type", kind)], body.to_string()).await
+}
+
+#[tokio::test]
+async fn applied_system_fields_of_a_wrong_type_count_as_missing() {
+    let server = open_things().await;
+    assert_eq!(server.post(THINGS, &thing("old", &json!({}))).await.code, 201);
+    for (number, (field, value)) in [
+        ("generation", json!(1.5)),
+        ("generation", json!(9223372036854775808_u64)),
+        ("deletionGracePeriodSeconds", json!(1.5)),
+        ("deletionGracePeriodSeconds", json!(1e20)),
+        ("deletionTimestamp", json!(7)),
+        ("deletionTimestamp", json!(true)),
+        ("deletionTimestamp", json!("x")),
+        ("deletionTimestamp", json!("")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (name, code) in [("old".to_owned(), 200), (format!("new-{number}"), 201)] {
+            let mut object = thing(&name, &json!({}));
+            object["metadata"][field] = value.clone();
+            let applied = patched(&server, &format!("{name}?fieldManager=m"), APPLY, &object).await;
+            assert_eq!(applied.code, code, "{field} {value}: {}", applied.text());
+            let metadata = applied.json()["metadata"].clone();
+            assert_eq!(metadata["generation"], json!(1), "{field} {value}");
+            assert_eq!(metadata.get("deletionTimestamp"), None, "{field} {value}");
+            assert_eq!(metadata.get("deletionGracePeriodSeconds"), None, "{field} {value}");
+        }
+    }
+    // Those of their type are read, and refused.
+    for (field, value, shown) in [
+        ("deletionGracePeriodSeconds", json!(7.0), "Invalid value: 7: field is immutable"),
+        (
+            "deletionTimestamp",
+            json!("2026-01-01T00:00:00+02:00"),
+            "Invalid value: \"2025-12-31T22:00:00Z\": field is immutable",
+        ),
+    ] {
+        let mut object = thing("old", &json!({}));
+        object["metadata"][field] = value;
+        let applied = patched(&server, "old?fieldManager=m", APPLY, &object).await;
+        let message = applied.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(applied.code == 422 && message.contains(shown), "{} {message}", applied.code);
+    }
+}
