@@ -80,8 +80,8 @@ pub fn track_update(
     let none = Map::new();
     let difference =
         compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
-    if difference.is_nameless {
-        // Like kube-apiserver, track nothing if list items cannot be told apart.
+    if difference.is_nameless || element::has_nameless(schema, new.fields(), 0) {
+        // Like kube-apiserver, track nothing if list items cannot be told apart, changed or not.
         return;
     }
     record(&mut entries, difference, manager);

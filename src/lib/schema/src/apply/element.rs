@@ -1,6 +1,6 @@
 //! Path elements: the names of set and keyed list items, and how conflicts print paths.
 
-use crate::schema::{ListType, Schema};
+use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
@@ -53,6 +53,56 @@ impl std::fmt::Display for Scalar<'_> {
     }
 }
 
+/// An item's value of a key. kube-apiserver's typed schemas have defaults for fields that are
+/// always written, and for the name of a reference.
+fn key_value<'a>(list: &'a Schema, item: &'a Map, key: &str) -> Option<&'a Value> {
+    let default = || {
+        let schema = list.items.as_deref()?;
+        let property = schema.properties.get(key)?;
+        let is_written = property.required || schema.short_name() == "LocalObjectReference";
+        let zero = (list.native && is_written).then(|| property.schema.zero());
+        property.schema.default.as_ref().or(zero)
+    };
+    item.get(key).or_else(default)
+}
+
+/// Whether [`item`] has a name for it.
+fn is_named(list: &Schema, value: &Value) -> bool {
+    match (&list.list_type, value) {
+        (ListType::Map(keys), Value::Object(map)) => {
+            keys.iter().any(|key| key_value(list, map, key).is_some())
+        }
+        (ListType::Map(_), _) | (_, Value::Object(_) | Value::Array(_) | Value::Null) => false,
+        _ => true,
+    }
+}
+
+/// Whether a set or keyed list below a map has an item without a name.
+pub(super) fn has_nameless(schema: &Schema, map: &Map, depth: usize) -> bool {
+    work::count(map.len());
+    depth <= MAX_WALK
+        && map.iter().any(|(name, value)| {
+            matches!(value, Value::Object(_) | Value::Array(_))
+                && schema.child(name).is_some_and(|node| is_nameless(node, value, depth + 1))
+        })
+}
+
+fn is_nameless(schema: &Schema, value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Object(map) => has_nameless(schema, map, depth),
+        Value::Array(items) if schema.kind == Kind::Array && depth <= MAX_WALK => {
+            items.iter().any(|item| {
+                (schema.list_type != ListType::Atomic && !is_named(schema, item))
+                    || schema
+                        .items
+                        .as_deref()
+                        .is_some_and(|node| is_nameless(node, item, depth + 1))
+            })
+        }
+        _ => false,
+    }
+}
+
 fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String> {
     let Value::Object(map) = value else {
         return Err(match value.is_null() {
@@ -61,18 +111,9 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
         });
     };
     work::count(keys.len());
-    let default = |key: &str| {
-        let item = list.items.as_deref()?;
-        let property = item.properties.get(key)?;
-        // kube-apiserver's typed schemas have defaults for fields that are always written, and for
-        // the name of a reference.
-        let is_written = property.required || item.short_name() == "LocalObjectReference";
-        let zero = (list.native && is_written).then(|| property.schema.zero());
-        property.schema.default.as_ref().or(zero)
-    };
     let mut parts: Vec<(&str, &Value)> = keys
         .iter()
-        .filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value)))
+        .filter_map(|key| key_value(list, map, key).map(|value| (key.as_str(), value)))
         .collect();
     if parts.is_empty() {
         let keys: Vec<String> = keys.iter().map(|key| quote(key)).collect();
@@ -153,5 +194,44 @@ fn shown(value: &Value) -> String {
         }
         Value::Number(_) => go::dump(value),
         scalar => scalar.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Manager, ManagerOperation, ResetFields, track_update};
+    use crate::testing::{core, document};
+    use ferrokube_apimachinery::document::{Value, json};
+
+    /// The managedFields that an update leaves.
+    fn tracked(old: &Value, new: &Value) -> Option<Value> {
+        let manager = Manager {
+            name: "m".to_owned(),
+            operation: ManagerOperation::Update,
+            api_version: "v1".to_owned(),
+            subresource: String::new(),
+            time: "2024-01-02T03:04:05Z".to_owned(),
+            ids_are_servers: true,
+            other_versions: None,
+        };
+        let (old, mut new) = (document(old.clone()), document(new.clone()));
+        let reset = ResetFields::default();
+        track_update(&core("ServiceAccount"), &reset, Some(&old), &mut new, &manager);
+        new.get(&["metadata", "managedFields"]).cloned()
+    }
+
+    #[test]
+    fn nothing_is_tracked_next_to_unchanged_items_without_names() {
+        let entry = json!({"manager": "z", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:imagePullSecrets": {}}});
+        for (secret, is_tracked) in [(json!({}), false), (json!({"name": "s"}), true)] {
+            let account = |metadata: &Value| json!({"metadata": metadata, "secrets": [secret]});
+            let entries = json!([entry]);
+            let labeled = json!({"name": "a", "labels": {"l": "v"}, "managedFields": entries});
+            // Entries that a client gives to an untracked object, and those of a tracked one.
+            for metadata in [json!({"name": "a"}), json!({"name": "a", "managedFields": entries})] {
+                let managers = tracked(&account(&metadata), &account(&labeled));
+                assert_eq!(managers.is_some(), is_tracked, "{metadata} {secret}: {managers:?}");
+            }
+        }
     }
 }
