@@ -27,8 +27,15 @@ pub fn check(
     check.managed_fields();
 }
 
-/// As kube-apiserver decodes maps of strings: a null in labels or annotations is an empty string.
+/// As kube-apiserver decodes maps and lists of strings: a null in labels, annotations or finalizers
+/// is an empty string.
 pub fn replace_nulls(metadata: &mut Map) {
+    if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
+        finalizers
+            .iter_mut()
+            .filter(|value| value.is_null())
+            .for_each(|value| *value = Value::from(""));
+    }
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
             map.values_mut()

@@ -69,3 +69,40 @@ async fn applied_system_fields_of_a_wrong_type_count_as_missing() {
         assert!(applied.code == 422 && message.contains(shown), "{} {message}", applied.code);
     }
 }
+
+#[tokio::test]
+async fn a_null_among_finalizers_is_an_empty_name() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    let spec = json!({"type": "object", "properties": {"e": embedded}});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    let server = things(json!({"schema": {"openAPIV3Schema": schema}})).await;
+    assert_eq!(server.post(THINGS, &thing("a", &json!({}))).await.code, 201);
+    let (nulls, some) = (json!([null]), json!(["a.example.com/b", null]));
+    for finalizers in [&nulls, &some] {
+        let inner =
+            json!({"kind": "K", "apiVersion": "v1", "metadata": {"finalizers": finalizers}});
+        let mut outer = thing("new", &json!({}));
+        outer["spec"] = json!({"e": inner});
+        let add = json!([{"op": "add", "path": "/metadata/finalizers", "value": finalizers}]);
+        let merge = json!({"metadata": {"finalizers": finalizers}});
+        for (answer, field) in [
+            (server.post(THINGS, &thing("new", &merge["metadata"])).await, "metadata.finalizers"),
+            (
+                patched(&server, "a", "application/json-patch+json", &add).await,
+                "metadata.finalizers",
+            ),
+            (
+                patched(&server, "a", "application/merge-patch+json", &merge).await,
+                "metadata.finalizers",
+            ),
+            (server.post(THINGS, &outer).await, "spec.e.metadata.finalizers"),
+        ] {
+            let wanted = format!("{field}: Invalid value: \"\": name part must be non-empty");
+            assert!(
+                answer.code == 422 && answer.json()["message"].as_str().unwrap().contains(&wanted),
+                "{finalizers} {field}: {}",
+                answer.text()
+            );
+        }
+    }
+}
