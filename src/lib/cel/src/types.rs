@@ -168,7 +168,7 @@ impl Type {
                 // `additionalProperties: true` is an object without declared fields.
                 Some(values) if values.kind != Kind::Any || values.preserve_unknown => Self::Map(
                     Arc::new(Self::String),
-                    Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?),
+                    Arc::new(Self::at(values.shared(), &format!("{name}.@elem"), depth + 1)?),
                 ),
                 _ => Self::Object(
                     Arc::clone(schema),

@@ -321,6 +321,23 @@ fn compile_errors_are_those_of_kube_apiserver() {
 }
 
 #[test]
+fn unnamed_objects_are_named_by_their_place() {
+    let item = json!({"type": "object", "properties": {"v": {"type": "integer"}}});
+    let place = |kind: &str| match kind {
+        "array" => json!({"type": kind, "maxItems": 5, "items": item}),
+        _ => json!({"type": kind, "maxProperties": 5, "additionalProperties": item}),
+    };
+    for (kind, named) in [("array", ".@idx)"), ("object", ".@elem)")] {
+        let mut spec = place(kind);
+        spec["x-kubernetes-validations"] = json!([{"rule": "string(self) == ''"}]);
+        let errors = compile(&spec).expect_err(kind);
+        let message = &errors[0].message;
+        assert!(message.contains("found no matching overload for 'string'"), "{message}");
+        assert!(message.contains(named), "{message}");
+    }
+}
+
+#[test]
 fn sets_and_list_maps_compare_without_order() {
     let list = |kind: &str| json!({"type": "array", "maxItems": 5, "x-kubernetes-list-type": kind, "items": {"type": "string", "maxLength": 5}});
     let spec = json!({"type": "object", "properties": {"a": list("set"), "b": list("atomic")}, "x-kubernetes-validations": [{"rule": "self.a == ['y', 'x'] && self.b == ['x', 'y'] && (self.a + ['x', 'z']).size() == 3"}]});
