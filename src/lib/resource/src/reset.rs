@@ -70,9 +70,11 @@ fn keep(old: &Document, object: &mut Document, path: &[&str]) {
     }
 }
 
-/// A status write of a custom object changes only status and managedFields.
+/// A status write of a custom object changes only status and managedFields. A null is no change to
+/// an object without a status.
 fn keep_all_but_status(old: &Document, object: &mut Document) {
-    let status = object.remove(&["status"]);
+    let given = object.remove(&["status"]);
+    let status = given.filter(|status| !status.is_null() || old.get(&["status"]).is_some());
     let kept = ["resourceVersion", "managedFields"]
         .map(|field| (field, object.remove(&["metadata", field])));
     *object = old.clone();

@@ -33,7 +33,7 @@ async fn applied_system_fields_of_a_wrong_type_count_as_missing() {
         ("generation", json!(1.5)),
         ("generation", json!(9223372036854775808_u64)),
         ("deletionGracePeriodSeconds", json!(1.5)),
-        ("deletionGracePeriodSeconds", json!(1e20)),
+        ("deletionGracePeriodSeconds", json!(2.5)),
         ("deletionTimestamp", json!(7)),
         ("deletionTimestamp", json!(true)),
         ("deletionTimestamp", json!("x")),
@@ -105,4 +105,23 @@ async fn a_null_among_finalizers_is_an_empty_name() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn an_applied_null_is_no_change_to_an_object_without_a_status() {
+    let server = open_things().await;
+    assert_eq!(server.post(THINGS, &thing("a", &json!({}))).await.code, 201);
+    let mut object = thing("a", &json!({}));
+    object["status"] = Value::Null;
+    let path = "a/status?fieldManager=m";
+    let applied = patched(&server, path, APPLY, &object).await;
+    assert_eq!((applied.code, applied.json().get("status")), (200, None), "{}", applied.text());
+    let entry = applied.json()["metadata"]["managedFields"][0].clone();
+    assert_eq!((&entry["manager"], &entry["fieldsV1"]), (&json!("m"), &json!({"f:status": {}})));
+    // A status cannot be replaced by it.
+    object["status"] = json!({});
+    assert_eq!(patched(&server, path, APPLY, &object).await.code, 200);
+    object["status"] = Value::Null;
+    let refused = patched(&server, path, APPLY, &object).await;
+    assert_eq!(refused.code, 422, "{}", refused.text());
 }
