@@ -367,20 +367,25 @@ fn node(index: &Arc<TableIndex>, text: &'static str, row: Option<FieldRow<'stati
     }
     if let Some(row) = row {
         row.annotate(&mut schema);
-        allow_items(&mut schema);
+        allow_elements(&mut schema);
     }
     schema.into()
 }
 
-/// Allowed values of a list are those of its items.
-fn allow_items(list: &mut Schema) {
-    if list.kind != Kind::Array || list.enumeration.is_empty() {
+/// Allowed values of a list or a map are those of its elements.
+fn allow_elements(schema: &mut Schema) {
+    if schema.enumeration.is_empty() {
         return;
     }
-    if let Some(items) = list.items.take() {
-        let mut items = Schema::clone(&items);
-        items.enumeration = std::mem::take(&mut list.enumeration);
-        list.items = Some(items.into());
+    let elements = match schema.kind {
+        Kind::Array => &mut schema.items,
+        Kind::Object => &mut schema.additional,
+        _ => return,
+    };
+    if let Some(node) = elements.take() {
+        let mut element = Schema::clone(&node);
+        element.enumeration = std::mem::take(&mut schema.enumeration);
+        *elements = Some(element.into());
     }
 }
 
@@ -463,6 +468,18 @@ mod tests {
             schema("io.k8s.api.core.v1.Event").properties["firstTimestamp"].emit,
             Emit::Always
         );
+    }
+
+    #[test]
+    fn allowed_values_are_those_of_elements() {
+        let rows = "heading\nA\tlist\tlist<string>\t\to\t\t\t\t\t\t\tx,y\n\
+                    \tmap\tmap<string>\t\to\t\t\tgranular\t\t\t\tx,y\n";
+        let schema = Tables::parse(rows).unwrap().get("A").unwrap();
+        let (list, map) = (&schema.properties["list"].schema, &schema.properties["map"].schema);
+        for (whole, elements) in [(list, &list.items), (map, &map.additional)] {
+            assert!(whole.enumeration.is_empty(), "{whole:?}");
+            assert_eq!(elements.as_ref().unwrap().enumeration, ["x", "y"]);
+        }
     }
 
     #[test]
