@@ -3,6 +3,7 @@
 use crate::definition::Definition;
 use crate::hooks::Change;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_schema::Schema;
 use ferrokube_schema::apply::ResetFields;
 
 impl Definition {
@@ -20,7 +21,7 @@ impl Definition {
         let Some(reset) = self.reset(version, change.subresource) else { return };
         match change.old {
             Some(old) if self.dialect.writes_status_alone() && change.subresource == "status" => {
-                keep_all_but_status(old, object)
+                keep_all_but_status(&self.versions[version].schema, old, object)
             }
             Some(old) => {
                 self.each_reset(reset, |path| keep(old, object, path));
@@ -70,11 +71,13 @@ fn keep(old: &Document, object: &mut Document, path: &[&str]) {
     }
 }
 
-/// A status write of a custom object changes only status and managedFields. A null is no change to
-/// an object without a status.
-fn keep_all_but_status(old: &Document, object: &mut Document) {
+/// A status write of a custom object changes only status and managedFields. A null that the schema
+/// does not allow is no change to an object without a status.
+fn keep_all_but_status(schema: &Schema, old: &Document, object: &mut Document) {
     let given = object.remove(&["status"]);
-    let status = given.filter(|status| !status.is_null() || old.get(&["status"]).is_some());
+    let may_be_null = old.get(&["status"]).is_some()
+        || schema.child("status").is_some_and(|status| status.nullable);
+    let status = given.filter(|status| may_be_null || !status.is_null());
     let kept = ["resourceVersion", "managedFields"]
         .map(|field| (field, object.remove(&["metadata", field])));
     *object = old.clone();

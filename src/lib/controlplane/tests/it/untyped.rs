@@ -125,3 +125,20 @@ async fn an_applied_null_is_no_change_to_an_object_without_a_status() {
     let refused = patched(&server, path, APPLY, &object).await;
     assert_eq!(refused.code, 422, "{}", refused.text());
 }
+
+#[tokio::test]
+async fn a_null_is_a_nullable_status() {
+    let status = json!({"type": "object", "nullable": true});
+    let schema = json!({"type": "object", "properties": {"status": status}});
+    let version = json!({"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}});
+    let server = things(version).await;
+    let add = json!([{"op": "add", "path": "/status", "value": null}]);
+    let mut object = thing("a", &json!({}));
+    object["status"] = Value::Null;
+    for (name, kind, body) in [("a", APPLY, &object), ("b", "application/json-patch+json", &add)] {
+        assert_eq!(server.post(THINGS, &thing(name, &json!({}))).await.code, 201);
+        let answer = patched(&server, &format!("{name}/status?fieldManager=m"), kind, body).await;
+        assert_eq!(answer.code, 200, "{kind}: {}", answer.text());
+        assert_eq!(answer.json().get("status"), Some(&Value::Null), "{kind}: {}", answer.text());
+    }
+}
