@@ -20,6 +20,9 @@ use ferrokube_apimachinery::time::{parse_rfc3339, rfc3339_seconds};
 use ferrokube_resource::Scope;
 use std::time::SystemTime;
 
+/// In Go, no time.
+const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+
 /// Metadata as a map. A missing or mistyped one is replaced.
 pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     let slot = object.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -106,7 +109,7 @@ pub(crate) fn drop_deletion(object: &mut Document) {
 }
 
 /// Reads the system fields of an applied custom object, which kube-apiserver has untyped then: of a
-/// wrong type, they count as missing.
+/// wrong type, or the zero time, they count as missing.
 pub(crate) fn drop_unreadable(object: &mut Document) {
     let Some(metadata) = object.get_mut(&["metadata"]) else { return };
     json::round_trip_floats(metadata);
@@ -117,8 +120,8 @@ pub(crate) fn drop_unreadable(object: &mut Document) {
         }
     }
     let deleted = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(parse_rfc3339);
-    match deleted {
-        Some(at) => _ = metadata.insert("deletionTimestamp", Value::from(rfc3339_seconds(at))),
+    match deleted.map(rfc3339_seconds).filter(|at| at != ZERO_TIME) {
+        Some(at) => _ = metadata.insert("deletionTimestamp", Value::from(at)),
         None => _ = metadata.remove("deletionTimestamp"),
     }
 }

@@ -38,6 +38,7 @@ async fn applied_system_fields_of_a_wrong_type_count_as_missing() {
         ("deletionTimestamp", json!(true)),
         ("deletionTimestamp", json!("x")),
         ("deletionTimestamp", json!("")),
+        ("deletionTimestamp", json!("0001-01-01T00:00:00Z")),
     ]
     .into_iter()
     .enumerate()
