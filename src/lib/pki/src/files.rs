@@ -284,6 +284,25 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no leftovers");
     }
 
+    #[test]
+    fn no_file_is_replaced_before_all_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let replace = |names: [&'static str; 3]| {
+            let files = names.map(|name| (name, &b"new"[..], FileMode::Private));
+            write_all(directory.path(), &files)
+        };
+        write(&path("one"), b"old", FileMode::Private).unwrap();
+        assert!(replace(["one", "two", "none/three"]).is_err());
+        assert_eq!(fs::read(path("one")).unwrap(), b"old");
+        assert!(!path("two").exists());
+        replace(["one", "two", "three"]).unwrap();
+        for name in ["one", "two", "three"] {
+            assert_eq!(fs::read(path(name)).unwrap(), b"new", "{name}");
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3, "no leftovers");
+    }
+
     /// As kubelets mount Secrets: root's, for a group of the process.
     #[test]
     fn a_group_of_the_process_may_read_what_is_roots() {
