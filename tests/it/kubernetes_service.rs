@@ -41,12 +41,11 @@ async fn endpoints(client: &Client, addresses: &[&str]) -> [Value; 2] {
 async fn a_server_is_an_endpoint_while_it_runs() {
     let mut server = launch(&["--advertise-address=10.1.1.1"]).start().unwrap();
     let client = server.admin().unwrap();
-    // The Service is there before them.
-    let [found, slice] = endpoints(&client, &["10.1.1.1"]).await;
     let service = client.get(SERVICE).await.unwrap().body;
     assert_eq!(service["spec"]["clusterIP"], "10.0.0.1", "{service}");
     assert_eq!(service["spec"]["ports"][0]["targetPort"], port(&server));
     assert_eq!(service["metadata"]["labels"]["component"], "apiserver");
+    let [found, slice] = endpoints(&client, &["10.1.1.1"]).await;
     let port_of_server = json!([{"name": "https", "port": port(&server), "protocol": "TCP"}]);
     assert_eq!(found["subsets"][0]["ports"], port_of_server, "{found}");
     assert_eq!(slice["ports"], port_of_server, "{slice}");
@@ -70,11 +69,7 @@ async fn a_server_that_nobody_reaches_is_no_endpoint() {
     for flags in [&[][..], &["--advertise-address=10.1.1.1", "--endpoint-reconciler-type=none"]] {
         let server = launch(flags).start().unwrap();
         let client = server.admin().unwrap();
-        wait_until(&format!("there is a Service with {flags:?}"), BOUND, || async {
-            let found = client.get(SERVICE).await.map_err(|error| error.to_string())?;
-            (found.status == 200).then_some(()).ok_or_else(|| found.status.to_string())
-        })
-        .await;
+        assert_eq!(client.get(SERVICE).await.unwrap().status, 200, "{flags:?}");
         assert_eq!(client.get(ENDPOINTS).await.unwrap().status, 404, "{flags:?}");
     }
 }

@@ -114,7 +114,7 @@ async fn serve(
             "no such admission plug-in runs here, so its section in --admission-control-config-file has no effect"
         );
     }
-    keep_service(setup, &mut server);
+    keep_service(setup, &mut server).await;
     if let Some(companion) = companion {
         companion.start(setup, &mut server);
     }
@@ -130,11 +130,12 @@ async fn serve(
 }
 
 /// Keeps the Service of the API servers while the server runs, where Services are served.
-fn keep_service(setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
+async fn keep_service(setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
     let port = server.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     let port = port.unwrap_or(setup.flags.secure_port);
     let service = setup.flags.service.service(setup.flags.bind_address, port);
     let registry = server.api().registry().clone();
+    service.prepare(&registry).await;
     let shutdown = server.shutdown();
     server.spawn(service.maintain(registry, async move { shutdown.begun().await }));
 }

@@ -36,19 +36,26 @@ pub struct KubernetesService {
 }
 
 impl KubernetesService {
+    /// Creates a missing Service. Failures are logged: they are retried, and must not prevent
+    /// startup.
+    pub async fn prepare(&self, registry: &Registry) {
+        let Some(keeper) = Keeper::new(registry, *self) else { return };
+        if let Err(failure) = keeper.make_service().await {
+            warn(&failure, "make it");
+        }
+    }
+
     /// Maintains Service and endpoints until `end`, then removes this server's endpoint.
     pub async fn maintain(self, registry: Registry, end: impl Future<Output = ()>) {
         let Some(keeper) = Keeper::new(&registry, self) else { return };
-        tokio::pin!(end);
-        tokio::select! {
-            () = keeper.prepare() => {}
-            () = &mut end => return,
-        }
         let Some(address) = self.advertised else { return };
+        tokio::pin!(end);
+        let mut is_first = true;
         loop {
             let renewed = async {
-                if let Err(failure) = keeper.renew(address).await {
-                    warn(&failure, "keep its endpoints");
+                match keeper.renew(address, is_first).await {
+                    Ok(()) => is_first = false,
+                    Err(failure) => warn(&failure, "keep its endpoints"),
                 }
                 sleep(INTERVAL).await;
             };
@@ -58,7 +65,7 @@ impl KubernetesService {
             }
         }
         match timeout(LEAVE_TIMEOUT, keeper.leave(address)).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(())) => {}
             Ok(Err(failure)) => warn(&failure, "remove the own endpoint"),
             Err(_) => tracing::warn!("the own endpoint was not removed in time"),
         }
@@ -92,20 +99,6 @@ impl Keeper {
         })
     }
 
-    /// Creates a missing Service, and removes an endpoint left by an earlier run of this server.
-    /// Failures are logged: they are retried.
-    async fn prepare(&self) {
-        if let Err(failure) = self.make_service().await {
-            warn(&failure, "make it");
-        }
-        let Some(address) = self.service.advertised else { return };
-        match self.leave(address).await {
-            Ok(true) => tracing::info!(%address, "removed an endpoint of an earlier run"),
-            Ok(false) => {}
-            Err(failure) => warn(&failure, "remove the endpoint of an earlier run"),
-        }
-    }
-
     async fn make_service(&self) -> Result<(), Failure> {
         if self.services.get(NAMESPACE, NAME).await?.is_some() {
             return Ok(());
@@ -134,8 +127,11 @@ impl Keeper {
         unless_there(self.services.create(NAMESPACE, service).await)
     }
 
-    async fn renew(&self, address: IpAddr) -> Result<(), Failure> {
+    async fn renew(&self, address: IpAddr, is_first: bool) -> Result<(), Failure> {
         self.make_service().await?;
+        // An earlier run of this server may have listened on another port.
+        let resets_ports =
+            is_first && self.leases.addresses().await?.contains(&address.to_string());
         self.leases.renew(address, TTL).await?;
         let addresses = self.leases.addresses().await?;
         // Our own lease is missing, so the list is not trustworthy.
@@ -143,25 +139,27 @@ impl Keeper {
             let why = "no API server IP addresses were listed in storage, refusing to erase all endpoints for the kubernetes Service";
             return Err(Failure::internal(why));
         }
-        self.reconcile(addresses, false).await
+        self.reconcile(addresses, resets_ports).await
     }
 
-    /// Removes this server's lease and address. False if there was no lease.
-    async fn leave(&self, address: IpAddr) -> Result<bool, Failure> {
-        if !self.leases.remove(address).await? {
-            return Ok(false);
-        }
-        let addresses = self.leases.addresses().await?;
-        self.reconcile(addresses, true).await.map(|()| true)
-    }
-
-    async fn reconcile(&self, mut addresses: Vec<String>, is_leaving: bool) -> Result<(), Failure> {
-        addresses.sort();
-        let stored = self.endpoints.get(NAMESPACE, NAME).await?;
-        if stored.is_none() && is_leaving {
+    /// Removes this server's lease and address.
+    async fn leave(&self, address: IpAddr) -> Result<(), Failure> {
+        let had_lease = self.leases.remove(address).await?;
+        if !had_lease || self.endpoints.get(NAMESPACE, NAME).await?.is_none() {
             return Ok(());
         }
-        let wanted = self.wanted_endpoints(stored.as_ref(), &addresses, is_leaving);
+        let addresses = self.leases.addresses().await?;
+        self.reconcile(addresses, true).await
+    }
+
+    async fn reconcile(
+        &self,
+        mut addresses: Vec<String>,
+        resets_ports: bool,
+    ) -> Result<(), Failure> {
+        addresses.sort();
+        let stored = self.endpoints.get(NAMESPACE, NAME).await?;
+        let wanted = self.wanted_endpoints(stored.as_ref(), &addresses, resets_ports);
         let endpoints = match stored {
             Some(stored) if stored == wanted => stored,
             Some(_) => {
