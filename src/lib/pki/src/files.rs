@@ -254,13 +254,21 @@ pub fn write_volatile(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), F
         .map_err(refused("write", path))
 }
 
+/// Creates a file. What has the name is replaced, not opened: it may be another user's, or a link.
 fn open_new(path: &Path, mode: FileMode) -> io::Result<File> {
     let mode = match mode {
         FileMode::Private => 0o600,
         FileMode::Public => 0o644,
     };
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
-    // A file left over by a crash may have another mode, and the umask may have cleared bits.
+    let create = || OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let file = match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            create()?
+        }
+        created => created?,
+    };
+    // The umask may have cleared bits.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
     Ok(file)
 }
@@ -301,6 +309,34 @@ mod tests {
             assert_eq!(fs::read(path(name)).unwrap(), b"new", "{name}");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3, "no leftovers");
+    }
+
+    /// In a directory that others may write to, such as /tmp.
+    #[test]
+    fn what_others_prepared_under_the_temporary_name_is_not_written_to() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let (path, others) = (directory.path().join("key"), directory.path().join("others"));
+        fs::write(&others, "theirs").unwrap();
+        fs::set_permissions(&others, fs::Permissions::from_mode(0o666)).unwrap();
+        for (name, write) in [
+            (".key.new", write as fn(&Path, &[u8], FileMode) -> Result<(), FileError>),
+            ("key.new", write_volatile),
+        ] {
+            let temporary = directory.path().join(name);
+            for prepare in [
+                (|others, path| symlink(others, path)) as fn(&Path, &Path) -> io::Result<()>,
+                |others, path| fs::hard_link(others, path),
+            ] {
+                prepare(&others, &temporary).unwrap();
+                write(&path, b"secret", FileMode::Private).unwrap();
+                assert_eq!(fs::read(&others).unwrap(), b"theirs", "{name}");
+                let written = fs::symlink_metadata(&path).unwrap();
+                assert!(written.is_file() && written.nlink() == 1, "{name}");
+                assert_eq!(read_private(&path).unwrap().unwrap(), b"secret");
+                assert_eq!(fs::metadata(&others).unwrap().mode() & 0o777, 0o666);
+            }
+        }
     }
 
     /// As kubelets mount Secrets: root's, for a group of the process.
