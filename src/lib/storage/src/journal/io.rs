@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// by [`Io::sync_dir`].
 pub trait Io: Send + Sync + 'static {
     /// Creates a directory and its missing ancestors, accessible by their owner only. Refuses an
-    /// existing directory that others may enter.
+    /// existing directory that others may enter, or that is another user's, who may put links in it.
     ///
     /// # Errors
     /// Of the operating system; likewise for all methods below.
@@ -103,7 +103,8 @@ pub struct SystemDisk;
 impl Io for SystemDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let mode = fs::metadata(dir)?.mode();
+        let found = fs::metadata(dir)?;
+        let mode = found.mode();
         if mode & 0o077 != 0 {
             let text = format!(
                 "accessible by others than its owner (mode {:o}): chmod 700 it",
@@ -111,7 +112,7 @@ impl Io for SystemDisk {
             );
             return Err(io::Error::new(ErrorKind::PermissionDenied, text));
         }
-        Ok(())
+        check_owner(found.uid())
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
@@ -162,6 +163,15 @@ impl Io for SystemDisk {
         let stat = rustix::fs::statvfs(dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+}
+
+/// Refuses what is neither root's nor of the user of this process.
+fn check_owner(owner: u32) -> io::Result<()> {
+    if owner == 0 || owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let text = format!("it belongs to user {owner}, not to the user of this process");
+    Err(io::Error::new(ErrorKind::PermissionDenied, text))
 }
 
 struct SystemFile(fs::File);
@@ -219,6 +229,23 @@ impl File for SystemFile {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn directories_of_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own/inner");
+        SystemDisk.make_dir(&own).unwrap();
+        SystemDisk.make_dir(&own).unwrap();
+        assert!(check_owner(0).is_ok(), "root may replace anything anyway");
+        let own_user = rustix::process::geteuid().as_raw();
+        let other = own_user.wrapping_add(1).max(1);
+        assert_eq!(check_owner(other).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        if own_user == 0 {
+            std::os::unix::fs::chown(&own, Some(65_534), None).unwrap();
+            let refused = SystemDisk.make_dir(&own).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user 65534"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_created_file_is_its_owners_whatever_had_the_name() {
