@@ -236,13 +236,18 @@ fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {
     write(to, &bytes, 0o755)
 }
 
-/// Atomically and durably.
+/// Atomically and durably. What has the temporary name is replaced, not opened: it may be another
+/// user's, or a link.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InstallError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let new = path.with_file_name(format!(".{name}.new"));
     let written = || -> io::Result<()> {
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -302,6 +307,19 @@ mod tests {
         layout.uninstall().unwrap();
         layout.install(&binary).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
+    }
+
+    #[test]
+    fn links_under_temporary_names_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        let (bin, others) = (layout.root.join("usr/local/bin"), directory.path().join("others"));
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(&others, "theirs").unwrap();
+        symlink(&others, bin.join(".ferrokube.new")).unwrap();
+        layout.install(&binary).unwrap();
+        assert_eq!(fs::read_to_string(&others).unwrap(), "theirs");
+        assert!(!bin.join("ferrokube").is_symlink());
     }
 
     #[test]
