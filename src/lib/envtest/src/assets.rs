@@ -54,6 +54,7 @@ impl Assets {
         if self.copies {
             // Renamed over the old one, which may be running.
             let new = path(".ferrokube.new");
+            make_way(&new).map_err(failed("replace", &new))?;
             fs::copy(&self.binary, &new).map_err(failed("copy the executable to", &new))?;
             fs::rename(&new, &binary).map_err(failed("write", &binary))?;
         } else {
@@ -102,17 +103,21 @@ fn link(target: &Path, path: &Path) -> Result<(), AssetsError> {
     symlink(target, &new).and_then(|()| fs::rename(&new, path)).map_err(failed("link", path))
 }
 
+/// Removes what has a temporary name: it may be another user's, or a link.
+fn make_way(new: &Path) -> io::Result<()> {
+    match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// A script that becomes the executable next to it, so that signals reach it.
 fn write_script(path: &Path, role: &str) -> Result<(), AssetsError> {
     let text = format!("#!/bin/sh\n{MARK}\nexec \"${{0%/*}}/ferrokube\" {role} \"$@\"\n");
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o755)
-        .open(&new)
+    make_way(&new)
+        .and_then(|()| options.write(true).create_new(true).mode(0o755).open(&new))
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&new, path))
         .map_err(failed("write", path))
@@ -157,6 +162,23 @@ mod tests {
             "envtest-apiserver\n--controllers=*\n--x=it's\n--a=b c\n*\n"
         );
         assert_eq!(run("etcd"), "envtest-etcd\n--a=b c\n*\n");
+    }
+
+    #[test]
+    fn links_under_temporary_names_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("binary"), "1").unwrap();
+        fs::write(path("others"), "theirs").unwrap();
+        fs::create_dir(path("assets")).unwrap();
+        for name in [".ferrokube.new", "etcd.new", "kube-apiserver.new"] {
+            symlink(path("others"), path("assets").join(name)).unwrap();
+        }
+        assets(&path("binary"), &[]).lay_out(&path("assets")).unwrap();
+        assert_eq!(fs::read_to_string(path("others")).unwrap(), "theirs");
+        for name in ["ferrokube", "etcd", "kube-apiserver"] {
+            assert!(!path("assets").join(name).is_symlink(), "{name}");
+        }
     }
 
     #[test]
