@@ -64,10 +64,13 @@ pub fn since_epoch(time: SystemTime) -> (i64, u32) {
     }
 }
 
-/// Inverse of [`since_epoch`]; `None` outside of the platform's range or of years 0 to 9999.
+/// Inverse of [`since_epoch`]; `None` outside of the platform's range, before year 0, or after
+/// 9999-12-30T22:00:00Z, the last second that clients in Rust (jiff) can read: one later time would
+/// make a whole list unreadable for kubelets and schedulers.
 pub fn from_epoch(seconds: i64, nanos: u32) -> Option<SystemTime> {
-    let years = days_from_civil(0, 1, 1) * DAY..days_from_civil(10_000, 1, 1) * DAY;
-    if !years.contains(&seconds) {
+    let readable =
+        days_from_civil(0, 1, 1) * DAY..=days_from_civil(9999, 12, 30) * DAY + 22 * 3_600;
+    if !readable.contains(&seconds) {
         return None;
     }
     let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -167,10 +170,10 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Parses an optional `.123`: nanoseconds (further digits are dropped), the number of digits, and
-/// the rest.
+/// Parses an optional `.123` or `,123`: nanoseconds (further digits are dropped), the number of
+/// digits, and the rest.
 fn fraction(rest: &[u8]) -> Option<(u32, usize, &[u8])> {
-    let Some(after) = rest.strip_prefix(b".") else { return Some((0, 0, rest)) };
+    let Some((b'.' | b',', after)) = rest.split_first() else { return Some((0, 0, rest)) };
     let count = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 {
         return None;
@@ -214,7 +217,7 @@ mod tests {
         assert_eq!(rfc3339_micros(at(1_709_210_096, 1_234_567)), "2024-02-29T12:34:56.001234Z");
         assert_eq!(rfc3339_micros(at(-1, 500_000_000)), "1969-12-31T23:59:59.500000Z");
         assert_eq!(rfc3339_seconds(at(-62_135_596_800, 0)), "0001-01-01T00:00:00Z");
-        assert_eq!(rfc3339_seconds(at(253_402_300_799, 0)), "9999-12-31T23:59:59Z");
+        assert_eq!(rfc3339_seconds(at(253_402_207_200, 0)), "9999-12-30T22:00:00Z");
     }
 
     #[test]
@@ -228,9 +231,28 @@ mod tests {
             parse_rfc3339("2024-02-29T12:34:56.1234567891Z"),
             Some(at(1_709_210_096, 123_456_789))
         );
+        // As Go; other readers take no more than nine digits.
+        assert_eq!(
+            parse_rfc3339("2024-02-29T12:34:56,1234567891Z"),
+            Some(at(1_709_210_096, 123_456_789))
+        );
         assert_eq!(parse_micros("2024-02-29T12:34:56.000001Z"), Some(at(1_709_210_096, 1_000)));
         assert_eq!(parse_micros("2024-02-29T12:34:56Z"), None);
         assert_eq!(parse_micros("2024-02-29T12:34:56.001Z"), None);
+    }
+
+    #[test]
+    fn refuses_times_that_clients_cannot_read() {
+        assert!(parse_rfc3339("9999-12-30T22:00:00.999999999Z").is_some());
+        for late in [
+            "9999-12-30T22:00:01Z",
+            "9999-12-31T23:59:59Z",
+            "9999-12-30T21:59:59-00:01",
+            "9999-12-29T23:59:59-23:59",
+        ] {
+            assert_eq!(parse_rfc3339(late), None, "{late}");
+        }
+        assert_eq!(from_epoch(253_402_207_201, 0), None);
     }
 
     #[test]
@@ -288,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_what_was_written_is_identity(seconds in -62_167_219_200..253_402_300_799_i64, micros in 0..1_000_000_u32) {
+        fn reading_what_was_written_is_identity(seconds in -62_167_219_200..=253_402_207_200_i64, micros in 0..1_000_000_u32) {
             let time = at(seconds, micros * 1_000);
             prop_assert_eq!(parse_micros(&rfc3339_micros(time)), Some(time));
             prop_assert_eq!(parse_rfc3339(&rfc3339_seconds(time)), Some(at(seconds, 0)));

@@ -5,6 +5,7 @@ mod texts;
 pub use texts::fits;
 
 use crate::schema::{Kind, Schema};
+use ferrokube_apimachinery::time::parse_rfc3339;
 
 /// Standard base64 with padding; line ends are skipped, as by Go's decoder.
 pub(super) fn is_base64(text: &str) -> bool {
@@ -27,12 +28,17 @@ pub(super) fn is_base64(text: &str) -> bool {
 
 /// `2006-01-02T15:04:05[.fraction](Z|+hh:mm)`.
 pub(super) fn is_rfc3339(text: &str) -> bool {
-    fraction_of_rfc3339(text).is_some()
+    fraction_of_rfc3339(text).is_some() && is_readable(text)
 }
 
 /// RFC 3339 with exactly six fraction digits.
 pub(super) fn is_micro_time(text: &str) -> bool {
-    fraction_of_rfc3339(text) == Some(6)
+    fraction_of_rfc3339(text) == Some(6) && is_readable(text)
+}
+
+/// Whether clients can read the time, which is not one of the last hours of year 9999.
+fn is_readable(text: &str) -> bool {
+    !text.starts_with("9999-12-") || parse_rfc3339(text).is_some()
 }
 
 /// The number of fraction digits; `None` if not RFC 3339.

@@ -464,6 +464,10 @@ mod tests {
         let event = |text: &str| check_types(&core("Event"), &json!({"firstTimestamp": text}));
         event("2024-01-02T03:04:05Z").unwrap();
         event("2024-01-02T03:04:05.5+01:30").unwrap();
+        // One later time would hide all objects of a list from clients that cannot read it.
+        event("9999-12-30T22:00:00Z").unwrap();
+        event("9999-12-31T23:59:59Z").unwrap_err();
+        event("9999-12-30T21:59:59-00:01").unwrap_err();
         event("2024-02-30T03:04:05Z").unwrap_err();
         event("2024-01-02 03:04:05Z").unwrap_err();
     }
