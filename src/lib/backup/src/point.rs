@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 /// Folder of the journal in a point and in a data directory.
 pub(crate) const STORE: &str = "store";
+/// Folder of keys and certificates in a data directory.
+const KEYS: &str = "pki";
 const TITLE: &str = "ferrokube backup, format 1";
 /// Max bytes of an encoded point: about a million blocks.
 pub(crate) const MAX_POINT_BYTES: u64 = 128 << 20;
@@ -136,15 +138,16 @@ fn parse_block(text: &str) -> Option<BlockRef> {
     words.next().is_none().then_some(BlockRef { hash, len, offset })
 }
 
-/// Whether a name is a folder and a file name, so that a point cannot refer to anything outside a
-/// data directory.
+/// Whether a name is one of a file of the store or of the keys: a point cannot refer to anything
+/// else of a data directory, or outside of it.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()
             && !part.starts_with('.')
             && !part.contains(|letter: char| letter == '/' || letter.is_control())
     };
-    name.split_once('/').is_some_and(|(folder, file)| is_plain(folder) && is_plain(file))
+    let is_file = |(folder, file): (&str, &str)| [STORE, KEYS].contains(&folder) && is_plain(file);
+    name.split_once('/').is_some_and(is_file)
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ pub fn write_all(directory: &Path, files: &[(&str, &[u8], FileMode)]) -> Result<
         });
         written.push((path.as_path(), file.map_err(refused("write", path))?));
     }
-    sync_together(written)?;
+    sync_together(&written)?;
     for [temporary, path] in &paths {
         fs::rename(temporary, path).map_err(refused("write", path))?;
     }
@@ -202,19 +202,20 @@ pub fn write_all(directory: &Path, files: &[(&str, &[u8], FileMode)]) -> Result<
 }
 
 /// Syncs files at the same time: the file system commits them together.
-fn sync_together(mut files: Vec<(&Path, File)>) -> Result<(), FileError> {
-    let Some((last, file)) = files.pop() else { return Ok(()) };
+fn sync_together(files: &[(&Path, File)]) -> Result<(), FileError> {
+    let sync = |(path, file): &(&Path, File)| file.sync_data().map_err(refused("sync", path));
     thread::scope(|scope| {
-        let mut others = Vec::new();
-        for (path, file) in files {
-            let task = thread::Builder::new().spawn_scoped(scope, move || file.sync_data());
-            others.push((path, task.map_err(refused("sync", path))?));
+        let Some((last, others)) = files.split_last() else { return Ok(()) };
+        let mut tasks = Vec::new();
+        for file in others {
+            match thread::Builder::new().spawn_scoped(scope, move || sync(file)) {
+                Ok(task) => tasks.push(task),
+                // At the limit of tasks.
+                Err(_) => sync(file)?,
+            }
         }
-        file.sync_data().map_err(refused("sync", last))?;
-        let outcome = |(path, task): (&Path, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
-            task.join().expect("a call of the system does not panic").map_err(refused("sync", path))
-        };
-        others.into_iter().try_for_each(outcome)
+        sync(last)?;
+        tasks.into_iter().try_for_each(|task| task.join().expect("a system call does not panic"))
     })
 }
 

@@ -16,7 +16,7 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::metadata::{is_omitted, replace_nulls};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_apimachinery::time::{parse_rfc3339, rfc3339_seconds};
+use ferrokube_apimachinery::time::{parse_readable, rfc3339_seconds};
 use ferrokube_resource::Scope;
 use std::time::SystemTime;
 
@@ -119,7 +119,8 @@ pub(crate) fn drop_unreadable(object: &mut Document) {
             metadata.remove(field);
         }
     }
-    let deleted = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(parse_rfc3339);
+    let deleted =
+        metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(parse_readable);
     match deleted.map(rfc3339_seconds).filter(|at| at != ZERO_TIME) {
         Some(at) => _ = metadata.insert("deletionTimestamp", Value::from(at)),
         None => _ = metadata.remove("deletionTimestamp"),

@@ -32,6 +32,22 @@ impl Definition {
             None if self.policy.keeps_reset_on_create => {}
             None => self.each_reset(reset, |path| _ = object.remove(path)),
         }
+        if change.subresource.is_empty() {
+            self.default_status(version, object);
+        }
+    }
+
+    /// Adds the default status of a custom object that has none: kube-apiserver applies defaults to
+    /// what it has stored, without the status that the writer gave.
+    fn default_status(&self, version: usize, object: &mut Document) {
+        let has_default = || {
+            let status = self.versions[version].schema.child("status");
+            status.is_some_and(|status| status.default.is_some())
+        };
+        if self.dialect.writes_status_alone() && object.get(&["status"]).is_none() && has_default()
+        {
+            self.set_defaults(version, object);
+        }
     }
 
     /// Restores the metadata that a write of the status does not change.

@@ -55,7 +55,8 @@ impl Scheduler {
         let by_name =
             |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let pods: Api<Pod> = Api::all(client.clone());
-        let (pods, watching_pods) = follow(pods, watcher::Config::default(), &changed);
+        let (pods, watching_pods) =
+            follow(pods, watcher::Config::default().streaming_lists(), &changed);
         let nodes: Api<Node> = Api::all(client.clone());
         let (nodes, watching_nodes) = follow(nodes, by_name(&node), &changed);
         let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE.0);

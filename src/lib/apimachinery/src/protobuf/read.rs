@@ -355,6 +355,7 @@ fn time_of(bytes: &[u8]) -> Result<Option<std::time::SystemTime>, ProtobufError>
     let (seconds, nanos) = (number_of(bytes, 1)? as i64, number_of(bytes, 2)? as i32);
     let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
     let time = nanos.and_then(|nanos| time::from_epoch(seconds, nanos));
+    let time = time.filter(|time| time::is_readable(*time));
     time.map(Some).ok_or_else(|| ProtobufError::malformed("a time out of range"))
 }
 

@@ -143,3 +143,38 @@ async fn a_null_is_a_nullable_status() {
         assert_eq!(answer.json().get("status"), Some(&Value::Null), "{kind}: {}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn a_status_has_its_default_from_the_start() {
+    let condition = json!({"type": "object", "properties": {"type": {"type": "string"}}});
+    let status = json!({
+        "type": "object",
+        "properties": {"conditions": {"type": "array", "items": condition}},
+        "default": {"conditions": [{"type": "Accepted"}]},
+    });
+    let schema = json!({"type": "object", "properties": {"status": status}});
+    let version = json!({"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}});
+    let server = things(version).await;
+    let want = json!({"conditions": [{"type": "Accepted"}]});
+    // What the writer gives counts for nothing.
+    let mut object = thing("a", &json!({}));
+    object["status"] = json!({"conditions": [{"type": "Mine"}]});
+    let made = server.post(THINGS, &object).await;
+    assert_eq!((made.code, &made.json()["status"]), (201, &want), "{}", made.text());
+    let applied = patched(&server, "b?fieldManager=m", APPLY, &thing("b", &json!({}))).await;
+    assert_eq!((applied.code, &applied.json()["status"]), (201, &want), "{}", applied.text());
+    for name in ["a", "b"] {
+        let stored = server.get(&format!("{THINGS}/{name}")).await.json();
+        assert_eq!(stored["status"], want, "{name}");
+        let managers = stored["metadata"]["managedFields"].to_string();
+        assert!(!managers.contains("f:status"), "{name}: {managers}");
+    }
+    // It is as good as any other for its writers, and stays when the rest changes.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let merge = "application/merge-patch+json";
+    let labeled = patched(&server, "a", merge, &label).await.json();
+    assert_eq!(labeled["status"], want, "{labeled}");
+    let change = json!({"status": {"conditions": []}});
+    let changed = patched(&server, "a/status", merge, &change).await.json();
+    assert_eq!(changed["status"], json!({"conditions": []}), "{changed}");
+}

@@ -90,6 +90,8 @@ where
 
     async fn watch(&self, client: &Client, config: watcher::Config, what: &str) {
         let objects: Api<K> = Api::all(client.clone());
+        // One object that cannot be read hides no other.
+        let config = config.streaming_lists();
         let mut outage = Outage::of_watch(what);
         let events = watch_objects(objects, config).default_backoff();
         // Nothing reads who wrote a field.

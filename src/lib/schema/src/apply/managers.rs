@@ -156,7 +156,7 @@ impl ManagerEntry {
         let time = if trusted || time.is_empty() {
             time
         } else {
-            time::parse_rfc3339(&time).map(time::rfc3339_seconds).unwrap_or_default()
+            time::parse_readable(&time).map(time::rfc3339_seconds).unwrap_or_default()
         };
         Some(Self { manager, operation, api_version, subresource, time, fields })
     }
@@ -208,7 +208,7 @@ pub(super) fn is_entry(value: &Value) -> bool {
         && map
             .get("time")
             .and_then(Value::as_str)
-            .is_none_or(|time| time::parse_rfc3339(time).is_some())
+            .is_none_or(|time| time::parse_readable(time).is_some())
 }
 
 fn read_all(list: Array, trusted: bool) -> Option<Vec<ManagerEntry>> {

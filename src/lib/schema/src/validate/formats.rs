@@ -5,7 +5,7 @@ mod texts;
 pub use texts::fits;
 
 use crate::schema::{Kind, Schema};
-use ferrokube_apimachinery::time::parse_rfc3339;
+use ferrokube_apimachinery::time::parse_readable;
 
 /// Standard base64 with padding; line ends are skipped, as by Go's decoder.
 pub(super) fn is_base64(text: &str) -> bool {
@@ -38,7 +38,7 @@ pub(super) fn is_micro_time(text: &str) -> bool {
 
 /// Whether clients can read the time, which is not one of the last hours of year 9999.
 fn is_readable(text: &str) -> bool {
-    !text.starts_with("9999-12-") || parse_rfc3339(text).is_some()
+    !text.starts_with("9999-12-") || parse_readable(text).is_some()
 }
 
 /// The number of fraction digits; `None` if not RFC 3339.
