@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// by [`Io::sync_dir`].
 pub trait Io: Send + Sync + 'static {
     /// Creates a directory and its missing ancestors, accessible by their owner only. Refuses an
-    /// existing directory that others may enter, or that is another user's, who may put links in it.
+    /// existing directory that others may enter, or another user's, who may put links in it.
     ///
     /// # Errors
     /// Of the operating system; likewise for all methods below.
