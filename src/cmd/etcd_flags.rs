@@ -3,7 +3,7 @@
 use super::flags;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use ferrokube_etcd::{EtcdConfig, EtcdTls, EtcdTlsSource, MigratedEtcd};
+use ferrokube_etcd::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource, MigratedEtcd, check_url};
 use ferrokube_pki::files;
 use ferrokube_server::DataDir;
 use ferrokube_server::registry::StorageMediaType;
@@ -43,7 +43,7 @@ impl From<MediaType> for StorageMediaType {
 pub(crate) struct EtcdFlags {
     /// Keep the state in this etcd (3.4 or newer) instead of the data directory; several servers
     /// may share it
-    #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "storage")]
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', value_parser = server_url, conflicts_with = "storage")]
     etcd_servers: Vec<String>,
     /// CAs of etcd's certificates; required by https URLs
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
@@ -120,6 +120,10 @@ impl EtcdFlags {
         let remembered = directory.join(REMEMBERED);
         MigratedEtcd::new(&self.config(remembered)?).context("cannot use etcd")
     }
+}
+
+fn server_url(text: &str) -> Result<String, ConfigError> {
+    check_url(text).map(|()| text.to_owned())
 }
 
 /// Reads the files.

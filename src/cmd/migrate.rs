@@ -5,7 +5,7 @@ use super::flags::Profile;
 use super::progress::ProgressBar;
 use anyhow::{Context, bail};
 use clap::Args;
-use ferrokube_etcd::EtcdConfig;
+use ferrokube_etcd::{EtcdConfig, check_url};
 use ferrokube_migrate::{DirectoryTarget, MigrationSummary};
 use ferrokube_server::DataDir;
 use ferrokube_storage::journal::io::{Io, SystemDisk};
@@ -62,8 +62,13 @@ fn end(text: &str) -> Result<MigrationEnd, String> {
         };
     };
     // A repeated scheme does not harm.
-    let members = members.split(',').map(|one| one.trim_start_matches("etcd://").to_owned());
-    Ok(MigrationEnd::Etcd(members.collect()))
+    let members = members.split(',').map(|one| {
+        let member = one.trim_start_matches("etcd://");
+        check_url(&format!("http://{member}"))
+            .map(|()| member.to_owned())
+            .map_err(|_| format!("{member:?} is not HOST:PORT"))
+    });
+    members.collect::<Result<Vec<_>, _>>().map(MigrationEnd::Etcd)
 }
 
 /// Migrates, and prints a summary.
@@ -147,5 +152,7 @@ mod tests {
         assert_eq!(members("etcd://a:1,etcd://b:2"), "a:1 b:2");
         assert_eq!(members("/var/lib/x"), "in /var/lib/x");
         assert!(members("http://a:1").starts_with("neither"));
+        assert_eq!(members("etcd://a:1,b:2x"), "\"b:2x\" is not HOST:PORT");
+        assert_eq!(members("etcd://"), "\"\" is not HOST:PORT");
     }
 }

@@ -88,6 +88,8 @@ const SERVER: &[(&str, &str)] = &[
     ("--service-cluster-ip-range=10.0.0.0", "--service-cluster-ip-range"),
     ("--advertise-address=here", "--advertise-address"),
     ("--etcd-servers=127.0.0.1:1", "no http or https URL"),
+    ("--etcd-servers=http://127.0.0.1:2379x", "'http://127.0.0.1:2379x' for '--etcd-servers"),
+    ("--etcd-servers=http://a:1,http://127.0.0.1:65536", "65536' for '--etcd-servers"),
     ("--etcd-servers=http://127.0.0.1:1 --etcd-prefix=registry", "no prefix of keys"),
     ("--etcd-servers=https://127.0.0.1:1", "certificate authority"),
     ("--etcd-servers=https://127.0.0.1:1 --etcd-cafile={F}/missing", "missing does not exist"),

@@ -440,15 +440,33 @@ fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
     endpoint(url, tls).map(|endpoint| endpoint.connect_lazy())
 }
 
-fn endpoint(url: &str, tls: &EtcdTls) -> Result<Endpoint, ConfigError> {
+/// Checks a server's URL, without connecting.
+///
+/// # Errors
+/// [`ConfigError::Url`].
+pub fn check_url(url: &str) -> Result<(), ConfigError> {
+    bare_endpoint(url).map(drop)
+}
+
+/// Without settings and certificates.
+fn bare_endpoint(url: &str) -> Result<Endpoint, ConfigError> {
     let wrong = || ConfigError::Url(url.to_owned());
-    let url = url.trim_end_matches('/');
-    let is_secure = url.starts_with("https://");
-    if !is_secure && !url.starts_with("http://") {
+    if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(wrong());
     }
-    let mut endpoint = Endpoint::from_shared(url.to_owned())
-        .map_err(|_| wrong())?
+    let url = url.trim_end_matches('/');
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| wrong())?;
+    let is_right = endpoint.uri().authority().is_some_and(|authority| {
+        let (text, host) = (authority.as_str(), authority.host());
+        // A URI may have any text as its port; a client would silently take that of the scheme.
+        let has_port = authority.port_u16().is_some_and(|port| port > 0);
+        !host.is_empty() && !text.contains('@') && (has_port || text == host)
+    });
+    if is_right { Ok(endpoint) } else { Err(wrong()) }
+}
+
+fn endpoint(url: &str, tls: &EtcdTls) -> Result<Endpoint, ConfigError> {
+    let mut endpoint = bare_endpoint(url)?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
@@ -456,13 +474,7 @@ fn endpoint(url: &str, tls: &EtcdTls) -> Result<Endpoint, ConfigError> {
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    let uri = endpoint.uri();
-    if uri.host().is_none_or(str::is_empty)
-        || uri.authority().is_some_and(|it| it.as_str().contains('@'))
-    {
-        return Err(wrong());
-    }
-    if is_secure {
+    if url.starts_with("https://") {
         let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
         let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
         if let Some((certificate, key)) = &tls.identity {
@@ -561,6 +573,28 @@ mod tests {
         // The code that gRPC gives to a connection that its peer ends for too many pings.
         assert!(!is_of_etcd(&Status::resource_exhausted("h2 protocol error: http2 error")));
         assert!(!is_of_etcd(&Status::permission_denied("mapped from HTTP status code 403")));
+    }
+
+    #[test]
+    fn urls_have_a_host_and_no_port_or_one_that_is_a_number() {
+        for url in ["http://a", "https://a:2379/", "http://127.0.0.1:1", "http://[::1]:2379"] {
+            assert!(check_url(url).is_ok(), "{url}");
+        }
+        for url in [
+            "127.0.0.1:2379",
+            "ftp://a:2379",
+            "http://",
+            "http://a:2379x",
+            "http://a:",
+            "http://a:0",
+            "http://a:65536",
+            "http://[::1]:x",
+            "http://user@a:2379",
+            "http://a b",
+        ] {
+            let refused = check_url(url);
+            assert!(matches!(&refused, Err(ConfigError::Url(found)) if found == url), "{url}");
+        }
     }
 
     /// A learner serves nothing, the other members do.

@@ -38,7 +38,7 @@ mod shared;
 pub mod testing;
 mod version;
 
-pub use connection::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource};
+pub use connection::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource, check_url};
 pub use engine::Etcd;
 pub use keys::{CreateOutcome, EtcdKeys, EtcdPage, EtcdValue, PageStart};
 pub use migrated::{MigratedEtcd, MigrationNote};
