@@ -397,6 +397,21 @@ fn units_in(machine: &InstalledRoot) -> String {
     machine.path(UNITS).display().to_string()
 }
 
+fn install_in(directory: &Path, flags: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(FERROKUBE);
+    let output = command.arg("install").args(flags).current_dir(directory).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_root_may_be_relative() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, text) = install_in(directory.path(), &["--root", "image"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(directory.path().join("image").join(UNITS).join(CONTROL_PLANE[0]).exists());
+}
+
 #[test]
 fn names_of_others_are_kept() {
     let root = tempfile::tempdir().unwrap();

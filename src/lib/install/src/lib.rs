@@ -209,7 +209,8 @@ impl Installation {
         if path.is_dir() {
             return Ok(());
         }
-        if let Some(parent) = path.parent() {
+        // That of a relative path is empty in the end.
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             self.directory(parent)?;
         }
         fs::create_dir(path)
