@@ -391,6 +391,16 @@ fn a_prefix_of_its_own_has_everything() {
     run(&["--uninstall"]);
     assert!(!Path::new(&executable).exists() && !units.join("ferrokube.service").exists());
     assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
+    assert!(!prefix.join("bin").exists() && !prefix.join("lib").exists());
+}
+
+#[test]
+fn what_is_not_installed_cannot_be_uninstalled() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, text) = install_in(directory.path(), &["--root", "image", "--uninstall"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("nothing is installed in image/usr/local: name the --prefix"), "{text}");
+    assert!(!directory.path().join("image").exists());
 }
 
 fn units_in(machine: &InstalledRoot) -> String {

@@ -47,6 +47,9 @@ pub enum InstallError {
     /// No previous executable to roll back to.
     #[error("there is no earlier executable in {}", .0.display())]
     NoPrevious(PathBuf),
+    /// Nothing to uninstall.
+    #[error("nothing is installed in {}: name the --prefix and --root of the installation", .0.display())]
+    Nothing(PathBuf),
 }
 
 impl Installation {
@@ -78,28 +81,47 @@ impl Installation {
         Ok(())
     }
 
-    /// Removes the files created by [`Self::install`], except for configuration.
+    /// Removes the files created by [`Self::install`], except for configuration, and directories
+    /// that are empty then.
     ///
     /// # Errors
-    /// [`InstallError`].
+    /// [`InstallError`]; [`InstallError::Nothing`] if there is none of them.
     pub fn uninstall(&self) -> Result<(), InstallError> {
         self.check()?;
         let links = LINKS.iter().map(|name| self.path("bin").join(name));
         let written = contents::ALL.iter().filter(|content| !content.is_configuration);
         let binaries = [self.path("bin").join(BINARY), self.previous()];
+        let mut is_installed = false;
         for path in links.chain(written.map(|content| self.of(content))).chain(binaries) {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", &path)(error));
+                Ok(()) => {
+                    is_installed = true;
+                    self.remove_empty(&path);
                 }
-                _ => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("remove", &path)(error)),
             }
         }
-        for directory in ["lib/ferrokube", "share/doc/ferrokube"] {
-            // Kept if it contains files of others.
-            let _ = fs::remove_dir(self.path(directory));
+        if is_installed { Ok(()) } else { Err(InstallError::Nothing(self.in_root(&self.prefix))) }
+    }
+
+    /// Removes the directories of a removed file that are empty, but not the root, nor on a machine
+    /// those that it has anyway, such as `/usr/local/bin`, nor what is above the prefix.
+    fn remove_empty(&self, removed: &Path) {
+        let prefix = self.in_root(&self.prefix);
+        let is_machine = self.root == Path::new("/");
+        let is_system_wide = contents::is_system_wide(&self.prefix);
+        let is_kept = |directory: &Path| match is_machine {
+            true if is_system_wide => directory.parent() == Some(prefix.as_path()),
+            true => !directory.starts_with(&prefix),
+            false => directory == self.root || !directory.starts_with(&self.root),
+        };
+        for directory in removed.ancestors().skip(1).take_while(|directory| !is_kept(directory)) {
+            // One that contains others' files stays.
+            if fs::remove_dir(directory).is_err() {
+                break;
+            }
         }
-        Ok(())
     }
 
     /// Names of files that are not as this version would write them; `None` if it was never
@@ -305,7 +327,8 @@ mod tests {
         layout.uninstall().unwrap();
         let left = files(&layout.root);
         assert!(left.iter().all(|file| file.starts_with("etc/ferrokube/")), "{left:?}");
-        layout.uninstall().unwrap();
+        assert!(!layout.root.join("usr").exists(), "an empty directory is left");
+        assert!(matches!(layout.uninstall(), Err(InstallError::Nothing(_))));
         layout.install(&binary).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "FLAGS=--secure-port=7443\n");
     }
@@ -356,6 +379,33 @@ mod tests {
             let refused = unusable.install(&binary);
             assert!(matches!(refused, Err(InstallError::Prefix(_))), "{prefix}: {refused:?}");
         }
+    }
+
+    #[test]
+    fn directories_with_files_of_others_are_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let (layout, binary) = layout(directory.path());
+        layout.install(&binary).unwrap();
+        fs::write(layout.path("lib/ferrokube.txt"), "theirs").unwrap();
+        layout.uninstall().unwrap();
+        assert_eq!(fs::read_dir(layout.path("")).unwrap().count(), 1, "lib");
+        assert_eq!(fs::read_dir(layout.path("lib")).unwrap().count(), 1, "their file");
+    }
+
+    #[test]
+    fn below_the_machines_root_a_prefix_is_removed_and_nothing_above_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, binary) = layout(directory.path());
+        let prefix = directory.path().join("above/prefix");
+        let layout = Installation { root: "/".into(), prefix: prefix.clone() };
+        layout.install(&binary).unwrap();
+        layout.uninstall().unwrap();
+        let left: Vec<_> = fs::read_dir(&prefix).unwrap().map(|one| one.unwrap().path()).collect();
+        assert_eq!(left, [prefix.join("etc")]);
+        layout.install(&binary).unwrap();
+        fs::remove_dir_all(prefix.join("etc")).unwrap();
+        layout.uninstall().unwrap();
+        assert!(!prefix.exists() && directory.path().join("above").exists());
     }
 
     #[test]
