@@ -47,10 +47,12 @@ async fn fault_09_a_restored_server_continues_above_what_was_shown() {
     let key = pki(&data);
     // Not over the state of a server, running or not.
     let refused = run(&["restore", &from], &[&backup]);
-    assert!(!refused.status.success() && text(&refused).contains("in use"), "{}", text(&refused));
+    let advice = "in use by another process: stop it, or choose another directory";
+    assert!(!refused.status.success() && text(&refused).contains(advice), "{}", text(&refused));
     server.kill().unwrap();
     let refused = run(&["restore", &from], &[&backup]);
-    assert!(text(&refused).contains("is not empty"), "{}", text(&refused));
+    let advice = "store is not empty: choose a directory without state";
+    assert!(text(&refused).contains(advice), "{}", text(&refused));
     std::fs::rename(&data, folder.path().join("old")).unwrap();
     let restored = run(&["restore", &from], &[&backup]);
     assert!(restored.status.success(), "{}", text(&restored));

@@ -229,7 +229,8 @@ async fn a_server_moves_into_etcd_and_back_through_kills() {
         let running = migrate(&data, &url).output().unwrap();
         assert!(!running.status.success());
         let errors = String::from_utf8_lossy(&running.stderr);
-        assert!(errors.contains("in use by another process"), "{errors}");
+        let advice = "in use by another process: stop it, or choose another directory";
+        assert!(errors.contains(advice), "{errors}");
         server.terminate().unwrap();
         for round in 0..4 {
             let mut child = migrate(&data, &url).stdout(Stdio::null()).spawn().unwrap();

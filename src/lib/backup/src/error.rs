@@ -32,7 +32,7 @@ pub enum BackupError {
     #[error("{0} contains no finished backup")]
     NoPoint(PathBuf),
     /// Another process is using it.
-    #[error("{0} is in use by another process")]
+    #[error("{0} is in use by another process: wait for it, or choose another directory")]
     Busy(PathBuf),
     /// The journal cannot be read, or the restored one cannot be written.
     #[error("cannot use the journal")]

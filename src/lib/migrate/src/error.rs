@@ -18,7 +18,9 @@ pub enum MigrateError {
     #[error("cannot use the embedded store")]
     Journal(#[from] OpenError),
     /// The target is not empty.
-    #[error("{0} is not empty")]
+    #[error(
+        "{0} is not empty: choose another --to or --etcd-prefix, or remove its content if nothing needs it"
+    )]
     NotEmpty(String),
     /// The target has an unfinished migration from elsewhere.
     #[error("{target} has an unfinished migration from {from}: continue that one, or remove it")]

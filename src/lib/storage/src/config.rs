@@ -179,7 +179,7 @@ impl Default for JournalLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process holds the directory lock.
-    #[error("{0} is in use by another process")]
+    #[error("{0} is in use by another process: stop it, or choose another directory")]
     Locked(PathBuf),
     /// [`Config::must_exist`] is set, but the directory holds no journal.
     #[error("{0} contains no journal, but did before: restore it")]
@@ -188,7 +188,7 @@ pub enum OpenError {
     #[error("{0} contains no journal")]
     Absent(PathBuf),
     /// The directory of a new journal contains something else.
-    #[error("{0} is not empty")]
+    #[error("{0} is not empty: choose a directory without state, or move it away")]
     Occupied(PathBuf),
     /// A newer version wrote the directory.
     #[error(

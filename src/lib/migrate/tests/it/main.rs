@@ -283,7 +283,9 @@ async fn keys_that_cannot_be_copied_are_named_and_the_target_stays_empty() {
         );
         assert!(!other.exists());
         let full = into_etcd(&journal, &etcd).await;
-        assert!(matches!(full, Err(MigrateError::NotEmpty(_))), "{full:?}");
+        let full = full.expect_err("it has keys");
+        assert!(matches!(full, MigrateError::NotEmpty(_)), "{full:?}");
+        assert!(full.to_string().contains("is not empty: choose another --to"), "{full}");
         let held = Store::open(Config::embedded(&journal)).unwrap();
         let elsewhere = EtcdConfig { prefix: "/other".to_owned(), ..etcd.clone() };
         let in_use = into_etcd(&journal, &elsewhere).await;
