@@ -1,7 +1,7 @@
 //! `ferrokube backup`, `ferrokube backup verify` and `ferrokube restore`.
 
 use super::progress::{self, ProgressBar};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use ferrokube_backup::{
     BackupLocation, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress, RestoreTarget,
@@ -77,8 +77,9 @@ pub(crate) fn run(flags: &BackupFlags) -> anyhow::Result<ExitCode> {
     }
     let location = flags.location.as_deref().unwrap_or(Path::new("."));
     let data = DataDir::locate(flags.data_dir.as_deref())?;
+    let journal = journal(&data, "--data-dir")?;
     let keys = if flags.without_keys { Vec::new() } else { keys(&data)? };
-    let source = BackupSource { journal: data.join("store"), keys };
+    let source = BackupSource { journal, keys };
     let location = BackupLocation::of(location);
     let info =
         ferrokube_backup::take(&disk(), &source, &location, flags.keep.into(), &shown("copying"))?;
@@ -98,6 +99,20 @@ pub(crate) fn restore(flags: &RestoreFlags) -> anyhow::Result<ExitCode> {
     held.note_state()?;
     let info = backup.restore(&target, &shown("restoring"))?;
     super::print(format!("{}: restored\n", describe(&info)).as_bytes())
+}
+
+/// The journal of the data directory that a flag names, which must be there.
+pub(super) fn journal(data: &Path, flag: &str) -> anyhow::Result<PathBuf> {
+    let journal = data.join("store");
+    let path = journal.display();
+    let is_there = journal
+        .try_exists()
+        .with_context(|| format!("cannot inspect {path}, run as the server's user"))?;
+    ensure!(
+        is_there,
+        "{path} does not exist: choose the data directory of a server with {flag}; with --etcd-servers the state is in etcd"
+    );
+    Ok(journal)
 }
 
 /// Everything in the folder of keys. Files are replaced at once, never changed.

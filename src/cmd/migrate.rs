@@ -1,5 +1,6 @@
 //! `ferrokube migrate`: the state from a data directory into etcd, or back.
 
+use super::backup;
 use super::etcd_flags::{MediaType, RENAMED, read_tls};
 use super::flags::Profile;
 use super::progress::ProgressBar;
@@ -81,7 +82,7 @@ pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
     let summary = match (&flags.from, &flags.to) {
         (MigrationEnd::Directory(from), MigrationEnd::Etcd(members)) => {
             let etcd = etcd(flags, members)?;
-            let journal = DataDir::locate(Some(from))?.join("store");
+            let journal = backup::journal(&DataDir::locate(Some(from))?, "--from")?;
             let disk: Arc<dyn Io> = Arc::new(SystemDisk);
             let copy = ferrokube_migrate::to_etcd(&disk, &journal, &etcd, &*codec, &report);
             runtime.block_on(copy)?

@@ -93,3 +93,20 @@ async fn fault_03_a_killed_backup_leaves_the_one_before() {
     assert_eq!(wrong.status.code(), Some(1));
     assert!(text(&wrong).contains("/nonexistent/ferrokube/store"), "{}", text(&wrong));
 }
+
+#[test]
+fn a_directory_without_state_is_named_with_its_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = format!("{}/store does not exist: choose", folder.path().display());
+    let said = |words: &[&str], path: &Path, flag: &str| {
+        let ended = run(words, &[path]);
+        assert_eq!(ended.status.code(), Some(1));
+        let text = text(&ended);
+        assert!(text.contains(&missing) && text.contains(&format!("with {flag};")), "{text}");
+    };
+    let backup = folder.path().join("backup");
+    let data = format!("--data-dir={}", folder.path().display());
+    said(&["backup", &data], &backup, "--data-dir");
+    assert!(!backup.exists());
+    said(&["migrate", "--to=etcd://127.0.0.1:1", "--from"], folder.path(), "--from");
+}
