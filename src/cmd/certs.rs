@@ -166,6 +166,7 @@ pub(crate) fn run(flags: CertsFlags) -> anyhow::Result<ExitCode> {
             report(&format!("CAs and keys are in {}", keys.display()));
         }
         CertsCommand::Renew { cas } => {
+            check_made(&keys, &keys)?;
             let all = || Ca::ALL.to_vec();
             let chosen: Vec<Ca> = cas.into_iter().map(Ca::from).collect();
             for ca in if chosen.is_empty() { all() } else { chosen } {
@@ -193,12 +194,21 @@ pub(crate) fn run(flags: CertsFlags) -> anyhow::Result<ExitCode> {
 
 /// Opens CAs that are there.
 fn open(keys: &Path) -> anyhow::Result<Pki> {
+    check_made(&keys.join("ca.crt"), keys)?;
+    Ok(Pki::open(keys)?)
+}
+
+/// Checks that a directory of keys has been made: that a path of it exists.
+fn check_made(path: &Path, keys: &Path) -> anyhow::Result<()> {
+    let is_there = path
+        .try_exists()
+        .with_context(|| format!("cannot inspect {}, run as the server's user", path.display()))?;
     ensure!(
-        keys.join("ca.crt").exists(),
-        "there is no CA in {}: `ferrokube certs init` makes one, and so does a server",
+        is_there,
+        "there is no CA in {}: `ferrokube certs init` makes one, and so does a server; or choose another --data-dir",
         keys.display()
     );
-    Ok(Pki::open(keys)?)
+    Ok(())
 }
 
 impl KubeconfigFlags {

@@ -83,6 +83,20 @@ async fn kubeconfigs_of_components_are_made_and_cas_are_renewed() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("no certificate"), "{output:?}");
 }
 
+#[test]
+fn without_cas_the_command_that_makes_them_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data_dir = scratch.path().join("none");
+    for arguments in [&["renew"][..], &["kubeconfig", "admin", "--server=https://a", "-o", "-"]] {
+        let refused = certs(&data_dir, arguments);
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{text}");
+        let words = format!("there is no CA in {}", data_dir.join("pki").display());
+        assert!(text.contains(&words) && text.contains("or choose another --data-dir"), "{text}");
+        assert!(!data_dir.exists());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ca_of_the_user_signs_what_the_server_shows() {
     let scratch = tempfile::tempdir().unwrap();
