@@ -186,7 +186,7 @@ fn without_an_etcd_a_start_fails_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
     for (flags, words) in [
         (&["--etcd-servers=127.0.0.1:2379"][..], "is no http or https URL of an etcd server"),
-        (&["--etcd-servers=https://127.0.0.1:2379"], "certificate authority"),
+        (&["--etcd-servers=https://127.0.0.1:2379"], "of its servers: set --etcd-cafile"),
         (&["--etcd-servers=http://127.0.0.1:1", "--storage=memory"], "cannot be used with"),
         (&["--etcd-servers=http://127.0.0.1:1", "--etcd-cafile=/nonexistent"], "does not exist"),
         (&["--etcd-cafile=/nonexistent"], "--etcd-servers"),

@@ -91,7 +91,7 @@ const SERVER: &[(&str, &str)] = &[
     ("--etcd-servers=http://127.0.0.1:2379x", "'http://127.0.0.1:2379x' for '--etcd-servers"),
     ("--etcd-servers=http://a:1,http://127.0.0.1:65536", "65536' for '--etcd-servers"),
     ("--etcd-servers=http://127.0.0.1:1 --etcd-prefix=registry", "no prefix of keys"),
-    ("--etcd-servers=https://127.0.0.1:1", "certificate authority"),
+    ("--etcd-servers=https://127.0.0.1:1", "of its servers: set --etcd-cafile"),
     ("--etcd-servers=https://127.0.0.1:1 --etcd-cafile={F}/missing", "missing does not exist"),
     (
         "--etcd-servers=https://127.0.0.1:1 --etcd-cafile={F}/ca.crt --etcd-certfile={F}/ca.crt \

@@ -95,7 +95,7 @@ pub enum ConfigError {
     #[error("{0:?} is no http or https URL of an etcd server")]
     Url(String),
     /// `https` without authorities.
-    #[error("https to etcd needs the certificate authority of its servers")]
+    #[error("https to etcd needs the certificate authority of its servers: set --etcd-cafile")]
     NoAuthority,
     /// `http` with a client certificate, which would never be sent.
     #[error("a client certificate for etcd needs https")]

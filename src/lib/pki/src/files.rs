@@ -29,7 +29,9 @@ pub enum FileError {
         mode: u32,
     },
     /// It belongs to another user.
-    #[error("{path} belongs to user {owner}, not to the user of this process")]
+    #[error(
+        "{path} belongs to user {owner}, not to the user of this process: run as that user, as with `runuser -u NAME --`"
+    )]
     Foreign {
         /// The file or directory.
         path: PathBuf,
@@ -363,6 +365,8 @@ mod tests {
         assert_eq!(bits(&path, &[0, 65_531]), 0o077, "no member");
         std::os::unix::fs::chown(&path, Some(65_530), None).unwrap();
         assert_eq!(bits(&path, &[65_532]), 0o077, "not root's");
+        let message = check_private(&path).unwrap_err().to_string();
+        assert!(message.contains("user 65530") && message.contains("`runuser -u "), "{message}");
         std::os::unix::fs::chown(directory.path(), Some(0), Some(65_532)).unwrap();
         assert_eq!(bits(directory.path(), &[65_532]), 0o077, "a directory");
         std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();

@@ -170,7 +170,9 @@ fn check_owner(owner: u32) -> io::Result<()> {
     if owner == 0 || owner == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    let text = format!("it belongs to user {owner}, not to the user of this process");
+    let text = format!(
+        "it belongs to user {owner}, not to the user of this process: run as that user, as with `runuser -u NAME --`"
+    );
     Err(io::Error::new(ErrorKind::PermissionDenied, text))
 }
 
@@ -239,7 +241,9 @@ mod tests {
         assert!(check_owner(0).is_ok(), "root may replace anything anyway");
         let own_user = rustix::process::geteuid().as_raw();
         let other = own_user.wrapping_add(1).max(1);
-        assert_eq!(check_owner(other).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let refused = check_owner(other).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(refused.to_string().ends_with("as with `runuser -u NAME --`"), "{refused}");
         if own_user == 0 {
             std::os::unix::fs::chown(&own, Some(65_534), None).unwrap();
             let refused = SystemDisk.make_dir(&own).unwrap_err().to_string();
