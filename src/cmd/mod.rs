@@ -186,7 +186,11 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
                     .map(|word| word.to_string_lossy().into_owned())
                     .unwrap_or_default(),
             };
-            eprintln!("ferrokube: unknown role {word:?}; the roles are {}", roles().join(", "));
+            let roles = roles().join(", ");
+            let similar = similar(&error);
+            eprintln!(
+                "ferrokube: unknown role {word:?}{similar}; the roles are {roles}; `ferrokube --help` lists the other commands"
+            );
             return ExitCode::from(USAGE);
         }
         Err(error) => {
@@ -240,6 +244,15 @@ fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
         arguments[0] = role.into();
     }
     (arguments, is_role)
+}
+
+/// The name that resembles an unknown one most, for its message.
+fn similar(error: &clap::Error) -> String {
+    let names = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.as_slice(),
+        _ => &[],
+    };
+    names.first().map(|name| format!(", similar to {name}")).unwrap_or_default()
 }
 
 fn roles() -> Vec<String> {

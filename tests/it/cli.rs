@@ -96,7 +96,10 @@ fn an_unknown_role_lists_the_existing_ones() {
             "{}",
             ended.stderr
         );
+        assert!(ended.stderr.contains("`ferrokube --help`"), "{}", ended.stderr);
     }
+    let similar = run(&["bakup"]).stderr;
+    assert!(similar.contains("unknown role \"bakup\", similar to backup; "), "{similar}");
     assert!(run(&["help", "scheduler"]).stderr.contains("unknown role \"scheduler\""));
 }
 
