@@ -1,6 +1,6 @@
 //! Flags of etcd as the storage, with kube-apiserver's names.
 
-use super::flags;
+use super::{WrongFlags, flags};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use ferrokube_etcd::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource, MigratedEtcd, check_url};
@@ -89,7 +89,8 @@ impl EtcdFlags {
     /// Checks the flags and the files that they name, without connecting.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.is_used() {
-            self.config(PathBuf::new())?.check().context("cannot use etcd")?;
+            let checked = self.config(PathBuf::new())?.check();
+            checked.context(WrongFlags("cannot use etcd"))?;
         }
         Ok(())
     }

@@ -38,6 +38,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use ferrokube_trace::with_causes;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -137,6 +138,16 @@ const OTHERS: [&str; 16] = [
 /// Exit code for usage errors.
 const USAGE: u8 = 2;
 
+/// Context of errors in flags that clap cannot find: the exit code is [`USAGE`].
+#[derive(Debug)]
+struct WrongFlags(&'static str);
+
+impl fmt::Display for WrongFlags {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+}
+
 /// Runs the role chosen by `arguments`, which start with the name of the executable.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     let is_kube_apiserver = is_kube_apiserver(&arguments);
@@ -203,7 +214,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ferrokube: {}", one_line(&error));
-            ExitCode::FAILURE
+            if error.is::<WrongFlags>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -101,7 +101,9 @@ pub enum ConfigError {
     #[error("a client certificate for etcd needs https")]
     UnusedCertificate,
     /// The prefix is empty or has no slash at its start.
-    #[error("{0:?} is no prefix of keys in etcd: it starts with a slash and does not end with one")]
+    #[error(
+        "--etcd-prefix {0:?} is no prefix of keys in etcd: it starts with a slash and does not end with one"
+    )]
     Prefix(String),
     /// The file of [`EtcdConfig::remembered`].
     #[error("cannot read what was seen of etcd before, from {path}; etcd's state is not in it")]
