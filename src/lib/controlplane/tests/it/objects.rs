@@ -256,9 +256,7 @@ async fn a_write_that_is_refused_for_its_view_was_not_carried_out() {
     let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
     assert_eq!(server.post(CONFIGMAPS, &held).await.code, 201);
     server.configmap("gone").await;
-    let version =
-        async || server.get(CONFIGMAPS).await.json()["metadata"]["resourceVersion"].clone();
-    let before = version().await;
+    let before = server.written().await;
     let (a, b) = (format!("{CONFIGMAPS}/a"), format!("{CONFIGMAPS}/b"));
     let odd = |path: &str| format!("{path}?includeObject=Odd");
     let object = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"v"}}}}"#);
@@ -289,7 +287,7 @@ async fn a_write_that_is_refused_for_its_view_was_not_carried_out() {
     for ((method, path), types, body, code) in cases {
         let answer = send((method, path), types, &body).await;
         assert_eq!(answer.code, code, "{method} {path} {types:?}: {}", answer.text());
-        assert_eq!(version().await, before, "{method} {path} {types:?} wrote");
+        assert_eq!(server.written().await, before, "{method} {path} {types:?} wrote");
     }
     // A Status is shown in every view.
     let gone = send(("DELETE", &format!("{CONFIGMAPS}/gone")), (json_type, LIST), "").await;
