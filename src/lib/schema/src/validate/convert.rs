@@ -17,7 +17,7 @@ pub fn convert(schema: &Schema, object: &mut Map) -> Result<(), String> {
     // Type names and metadata come first in every kind.
     for name in ["kind", "apiVersion"] {
         if let Some(value) = object.get(name) {
-            simple("string", "string", value)?;
+            simple(&|| "string".to_owned(), "string", value)?;
         }
     }
     fields(schema, object, 0)
@@ -79,8 +79,8 @@ fn value(
             own_decoder(schema, value, "string")
         }
         Kind::String if schema.format.as_deref() == Some("byte") => bytes(value),
-        Kind::String => simple(&kind(), "string", value),
-        Kind::Boolean => simple("bool", "bool", value),
+        Kind::String => simple(kind, "string", value),
+        Kind::Boolean => simple(&|| "bool".to_owned(), "bool", value),
         Kind::Number => number(value),
         Kind::Integer => integer(schema, value),
         Kind::Array => match value {
@@ -135,13 +135,13 @@ fn bytes(value: &Value) -> Result<(), String> {
     }
 }
 
-/// A string or a boolean, whose type may have a name.
-fn simple(named: &str, kind: &str, value: &Value) -> Result<(), String> {
+/// A string or a boolean, whose type may have a name, which only an error needs.
+fn simple(named: &dyn Fn() -> String, kind: &str, value: &Value) -> Result<(), String> {
     match (kind, value) {
         ("string", Value::String(_)) | ("bool", Value::Bool(_)) | (_, Value::Null) => Ok(()),
         // Go would convert an integer to a character.
         ("string", Value::Number(number)) if !is_float(number) => {
-            Err(format!("cannot convert int64 to {named}"))
+            Err(format!("cannot convert int64 to {}", named()))
         }
         _ => Err(format!("unrecognized type: {kind}")),
     }
