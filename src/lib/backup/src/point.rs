@@ -138,8 +138,7 @@ fn parse_block(text: &str) -> Option<BlockRef> {
     words.next().is_none().then_some(BlockRef { hash, len, offset })
 }
 
-/// Whether a name is one of a file of the store or of the keys: a point cannot refer to anything
-/// else of a data directory, or outside of it.
+/// Whether it names a file of the store or of the keys: a point refers to nothing else.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()

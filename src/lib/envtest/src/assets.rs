@@ -103,7 +103,7 @@ fn link(target: &Path, path: &Path) -> Result<(), AssetsError> {
     symlink(target, &new).and_then(|()| fs::rename(&new, path)).map_err(failed("link", path))
 }
 
-/// Removes what has a temporary name: it may be another user's, or a link.
+/// Removes an existing file with a temporary name: it may be another user's, or a link.
 fn make_way(new: &Path) -> io::Result<()> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

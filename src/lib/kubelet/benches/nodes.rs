@@ -64,7 +64,7 @@ impl BenchSize {
     }
 }
 
-/// The nodes have threads of their own: what another client waits for is the server, not they.
+/// The nodes have threads of their own, so that the other client waits for the server only.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let size = BenchSize::given();

@@ -230,7 +230,7 @@ impl PodNode {
     }
 }
 
-/// Processors of this machine for this process, read once: control groups take a while.
+/// Processors that this process may use, read once: asking the control groups is slow.
 pub(crate) fn cpus() -> usize {
     static CPUS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));

@@ -108,8 +108,8 @@ pub(crate) fn drop_deletion(object: &mut Document) {
     metadata.remove("deletionGracePeriodSeconds");
 }
 
-/// Reads the system fields of an applied custom object, which kube-apiserver has untyped then: of a
-/// wrong type, or the zero time, they count as missing.
+/// Drops system fields of a wrong type, and the zero time, from an applied custom object, as
+/// kube-apiserver does, which reads them without types.
 pub(crate) fn drop_unreadable(object: &mut Document) {
     let Some(metadata) = object.get_mut(&["metadata"]) else { return };
     json::round_trip_floats(metadata);
