@@ -13,6 +13,7 @@ mod wire;
 mod write;
 
 use crate::document::{Document, Value};
+use std::borrow::Cow;
 pub use table::Messages;
 use write::MessageForm;
 
@@ -58,8 +59,8 @@ impl ProtobufError {
 /// The envelope, `runtime.Unknown`.
 #[derive(Default)]
 struct Envelope<'a> {
-    api_version: String,
-    kind: String,
+    api_version: Cow<'a, str>,
+    kind: Cow<'a, str>,
     raw: &'a [u8],
 }
 
@@ -99,7 +100,7 @@ impl<'a> Envelope<'a> {
         Ok(())
     }
 
-    fn read_type(&mut self, bytes: &[u8]) -> Result<(), ProtobufError> {
+    fn read_type(&mut self, bytes: &'a [u8]) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             match field? {
                 (1, wire::WireValue::Bytes(bytes)) => self.api_version = wire::text(bytes),
@@ -136,7 +137,7 @@ impl Messages {
     ///
     /// # Errors
     /// [`ProtobufError::Envelope`].
-    pub fn type_of(body: &[u8]) -> Result<(String, String), ProtobufError> {
+    pub fn type_of(body: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), ProtobufError> {
         let envelope = Envelope::read(body)?;
         Ok((envelope.api_version, envelope.kind))
     }

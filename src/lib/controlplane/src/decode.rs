@@ -214,7 +214,7 @@ pub(crate) async fn delete_options(
         Form::Protobuf => {
             let bad = |error: ProtobufError| unreadable_protobuf(&error, Failure::bad_request);
             let (api_version, kind) = Messages::type_of(bytes).map_err(bad)?;
-            if !matches!(kind.as_str(), "" | "DeleteOptions") {
+            if !matches!(&*kind, "" | "DeleteOptions") {
                 // Refused by its kind.
                 let mut document = Document::new();
                 document.set(&["kind"], kind);

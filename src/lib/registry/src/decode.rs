@@ -259,6 +259,21 @@ impl ObjectDecoder {
         self.check_metadata(object)
     }
 
+    /// Decodes an object that was read from its message: its fields have their types.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a sentence.
+    pub(crate) fn decode_message(
+        definition: &Definition,
+        version: usize,
+        mut object: Document,
+    ) -> Result<Document, String> {
+        let check = definition.policy.conversion_error;
+        check.and_then(|check| check(&object)).map_or(Ok(()), Err)?;
+        validate::prune(&definition.versions[version].schema, &mut object);
+        Ok(object)
+    }
+
     fn conversion_error(&self, object: &Document) -> Result<(), String> {
         self.conversion_error.and_then(|check| check(object)).map_or(Ok(()), Err)
     }

@@ -88,12 +88,42 @@ impl StoredValues {
         self.messages.write_as_go(message, object).ok()
     }
 
+    /// An object of a bundled kind, as it is in the value.
+    fn own_form(
+        &self,
+        owner: &Arc<Definition>,
+        object: Document,
+        value: &[u8],
+    ) -> Result<OwnForm, String> {
+        let is_protobuf = value.starts_with(MAGIC);
+        if !is_protobuf && version_index(owner, object.api_version(), object.kind()).is_some() {
+            let (bytes, layout) = json::write(&object);
+            if value.strip_suffix(b"\n").unwrap_or(value) == bytes {
+                let stale = self.encoded_exactly(owner, &object).is_some();
+                return Ok(OwnForm { object, bytes, layout, stale });
+            }
+        }
+        let object = in_form(owner, object, is_protobuf)?;
+        let (bytes, layout) = json::write(&object);
+        let stale = !is_protobuf || self.encoded(owner, &object).is_none_or(|own| own != value);
+        Ok(OwnForm { object, bytes, layout, stale })
+    }
+
     /// [`Self::encoded`], if an object that is read from it is the same.
     fn encoded_exactly(&self, owner: &Arc<Definition>, object: &Document) -> Option<Vec<u8>> {
         let value = self.encoded(owner, object)?;
-        let read = in_form(owner, self.parse(Some(owner), &value).ok()?).ok()?;
+        let read = in_form(owner, self.parse(Some(owner), &value).ok()?, true).ok()?;
         (read == *object).then_some(value)
     }
+}
+
+/// A value in this server's form.
+struct OwnForm {
+    object: Document,
+    bytes: Vec<u8>,
+    layout: json::Layout,
+    /// Whether this server would store something else.
+    stale: bool,
 }
 
 /// The part of a key that names its resource.
@@ -160,8 +190,13 @@ fn custom_value(object: &Document) -> Vec<u8> {
     value
 }
 
-/// Converts a value of another writer to this server's own format.
-fn in_form(owner: &Arc<Definition>, mut object: Document) -> Result<Document, String> {
+/// Converts a value of another writer, read from a message or from JSON, to this server's own
+/// format.
+fn in_form(
+    owner: &Arc<Definition>,
+    mut object: Document,
+    is_message: bool,
+) -> Result<Document, String> {
     if version_index(owner, object.api_version(), object.kind()).is_none() {
         if former_version(owner, object.api_version(), object.kind()).is_some() {
             object.set(&["apiVersion"], owner.gvk(owner.storage_version).api_version());
@@ -169,9 +204,13 @@ fn in_form(owner: &Arc<Definition>, mut object: Document) -> Result<Document, St
         owner.hooks.restore_former(&mut object);
     }
     if let Some(version) = version_index(owner, object.api_version(), object.kind()) {
-        let served = Served { definition: Arc::clone(owner), version };
-        let decoded = ObjectDecoder::of(&served).decode_applied(object);
-        object = decoded.map_err(|_| "its fields have other types".to_owned())?;
+        let decoded = if is_message {
+            ObjectDecoder::decode_message(owner, version, object).ok()
+        } else {
+            let served = Served { definition: Arc::clone(owner), version };
+            ObjectDecoder::of(&served).decode_applied(object).ok()
+        };
+        object = decoded.ok_or("its fields have other types")?;
         owner.restore(version, &mut object);
         meta::normalize(&mut object);
         meta::drop_empty_managed_fields(&mut object);
@@ -220,23 +259,14 @@ impl ValueCodec for StoredValues {
         object.remove(&["metadata", "resourceVersion"]);
         // Custom objects may have been written under any schema: they are decoded at each read.
         let bundled = owner.filter(|owner| !owner.dialect.has_epochs());
-        let (mut bytes, mut layout) = json::write(&object);
-        let mut stale = match &bundled {
-            Some(_) => value.strip_suffix(b"\n").unwrap_or(value) != bytes,
-            None => value[..] != custom_value(&object)[..],
-        };
-        if let Some(owner) = &bundled {
-            stale |= version_index(owner, object.api_version(), object.kind()).is_none();
-            if stale {
-                object = in_form(owner, object)?;
-                (bytes, layout) = json::write(&object);
+        let OwnForm { object, bytes, layout, stale } = match &bundled {
+            Some(owner) => self.own_form(owner, object, value)?,
+            None => {
+                let (bytes, layout) = json::write(&object);
+                let stale = value[..] != custom_value(&object)[..];
+                OwnForm { object, bytes, layout, stale }
             }
-            // Whether this server would write something else.
-            stale = match value.starts_with(MAGIC) {
-                true => self.encoded(owner, &object).is_none_or(|own| own[..] != value[..]),
-                false => stale || self.encoded_exactly(owner, &object).is_some(),
-            };
-        }
+        };
         let sidecar = Sidecar {
             marks: layout.marks(),
             revision_at: layout.revision_at,

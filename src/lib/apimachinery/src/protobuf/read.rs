@@ -11,6 +11,7 @@ use crate::quantity::{FORMAT_WRONG, Quantity};
 use crate::time;
 use crate::work;
 use base64::Engine as _;
+use std::borrow::Cow;
 use std::cell::Cell;
 
 /// Nesting limit of messages; JSON in them may be nested up to [`MAX_DEPTH`].
@@ -200,7 +201,7 @@ impl MessageReader<'_> {
         let WireValue::Bytes(entry) = wire else {
             return Err(wire.mismatch(&self.go_name(field)));
         };
-        let (mut key, mut payload) = (String::new(), None);
+        let (mut key, mut payload) = (Cow::Borrowed(""), None);
         for part in wire::fields(entry) {
             match part? {
                 (1, WireValue::Bytes(bytes)) => key = wire::text(bytes),

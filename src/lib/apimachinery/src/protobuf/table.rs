@@ -24,7 +24,18 @@ pub struct Messages {
 struct MessageRows {
     start: usize,
     end: usize,
+    /// Lengths of its package and its name, which the first row begins with.
+    package: usize,
+    name: usize,
     message: OnceLock<MessageDescriptor>,
+}
+
+impl MessageRows {
+    /// Package and name.
+    fn name<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
+        let (package, rest) = text[self.start..].split_at(self.package);
+        (package, &rest[1..=self.name])
+    }
 }
 
 #[derive(Debug)]
@@ -99,18 +110,23 @@ impl Messages {
                 let name = (row.package, row.message);
                 match entries.last_mut() {
                     Some(entry) if last == Some(name) => entry.end = end,
-                    _ => entries.push(MessageRows { start, end, message: OnceLock::new() }),
+                    _ => entries.push(MessageRows {
+                        start,
+                        end,
+                        package: row.package.len(),
+                        name: row.message.len(),
+                        message: OnceLock::new(),
+                    }),
                 }
                 last = Some(name);
             }
             start = end;
         }
-        entries.sort_by_cached_key(|entry| name_at(&text, entry.start));
-        if let Some(pair) = entries
-            .windows(2)
-            .find(|pair| name_at(&text, pair[0].start) == name_at(&text, pair[1].start))
+        entries.sort_by_cached_key(|entry| entry.name(&text));
+        if let Some(pair) =
+            entries.windows(2).find(|pair| pair[0].name(&text) == pair[1].name(&text))
         {
-            let (package, message) = name_at(&text, pair[0].start);
+            let (package, message) = pair[0].name(&text);
             return Err(format!("the rows of {package}.{message} do not stand together"));
         }
         Ok(Self { text, entries })
@@ -136,11 +152,7 @@ impl Messages {
                 all.push('\n');
             }
         }
-        let copy = |entry: &MessageRows| MessageRows {
-            start: entry.start,
-            end: entry.end,
-            message: OnceLock::new(),
-        };
+        let copy = |entry: &MessageRows| MessageRows { message: OnceLock::new(), ..*entry };
         let entries = self.entries.iter().map(copy).collect();
         Self::parse_after(own, entries, all.into()).map(Arc::new)
     }
@@ -153,7 +165,7 @@ impl Messages {
     /// Names of all messages (`package.MessageDescriptor`).
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.entries.iter().map(|entry| {
-            let (package, message) = name_at(&self.text, entry.start);
+            let (package, message) = entry.name(&self.text);
             format!("{package}.{message}")
         })
     }
@@ -169,14 +181,14 @@ impl Messages {
 
     fn find(&self, name: &str) -> Option<usize> {
         let name = name.rsplit_once('.')?;
-        self.entries.binary_search_by(|entry| name_at(&self.text, entry.start).cmp(&name)).ok()
+        self.entries.binary_search_by(|entry| entry.name(&self.text).cmp(&name)).ok()
     }
 
     fn describe(&self, entry: &MessageRows) -> MessageDescriptor {
         let rows = self.text[entry.start..entry.end].lines().filter_map(TableLine::parse);
         let mut fields: Vec<MessageField> = rows.map(|row| self.field(&row)).collect();
         fields.sort_by_key(|field| field.number);
-        let (package, name) = name_at(&self.text, entry.start);
+        let (package, name) = entry.name(&self.text);
         MessageDescriptor { special: Special::of(package, name), fields }
     }
 
@@ -252,10 +264,4 @@ impl<'a> TableLine<'a> {
             json,
         })
     }
-}
-
-/// Package and message of the row at `start`.
-fn name_at(text: &str, start: usize) -> (&str, &str) {
-    let mut cells = text[start..].splitn(3, '\t');
-    (cells.next().unwrap_or_default(), cells.next().unwrap_or_default())
 }

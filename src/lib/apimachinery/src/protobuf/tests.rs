@@ -41,7 +41,7 @@ fn reads_what_go_wrote() {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "pb", "namespace": "ns-{{uniq}}"}, "data": {"k": "v"}});
     assert_eq!(
         Messages::type_of(&body).expect("an envelope"),
-        ("v1".to_owned(), "ConfigMap".to_owned())
+        (Cow::Borrowed("v1"), Cow::Borrowed("ConfigMap"))
     );
     assert_eq!(MESSAGES.read(CONFIG_MAP, &body).expect("reads").into_value(), object);
     assert_eq!(MESSAGES.write(CONFIG_MAP, &document(object)).expect("writes"), body);

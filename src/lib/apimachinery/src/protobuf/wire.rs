@@ -2,6 +2,7 @@
 
 use super::ProtobufError;
 use crate::work;
+use std::borrow::Cow;
 
 /// Go's text for a body that ends too early.
 const UNEXPECTED_END: &str = "unexpected EOF";
@@ -113,8 +114,9 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
 }
 
 /// A string; invalid UTF-8 becomes U+FFFD.
-pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
+    // Faster than the lossy way for what is valid, as most is.
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 fn varint_length(value: u64) -> usize {
