@@ -172,7 +172,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
     ("compact_str", &["apimachinery"]),
-    ("h2", &["serve"]),
+    ("h2", &["serve", "etcd"]),
     ("hyper", &["serve", "client", "aggregator", "relay", "testkit"]),
     ("hyper-util", &["serve", "client", "aggregator", "relay", "testkit"]),
     ("jsonwebtoken", &["auth"]),
@@ -185,7 +185,17 @@ const FENCES: &[(&str, &[&str])] = &[
     ("reqwest", &["client", "testkit", "webhook"]),
     (
         "rustls",
-        &["serve", "client", "aggregator", "connect", "ferrokube", "relay", "testkit", "webhook"],
+        &[
+            "serve",
+            "client",
+            "aggregator",
+            "connect",
+            "etcd",
+            "ferrokube",
+            "relay",
+            "testkit",
+            "webhook",
+        ],
     ),
     (
         "serde_json",
@@ -202,7 +212,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "testkit",
         ],
     ),
-    ("tokio-rustls", &["serve", "client", "aggregator", "connect", "testkit"]),
+    ("tokio-rustls", &["serve", "client", "aggregator", "connect", "etcd", "testkit"]),
     ("tonic", &["cri", "etcd"]),
     ("tracing-subscriber", &["trace"]),
 ];

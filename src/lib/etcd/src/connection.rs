@@ -1,16 +1,20 @@
 //! Connections to the members of an etcd cluster: one member at a time, the next after a failure.
 
+use crate::channel::Http2Channel;
 use crate::proto::{
     CompactionRequest, CompactionResponse, EtcdWatchRequest, LeaseGrantRequest, LeaseGrantResponse,
     RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest,
     TxnResponse, WatchResponse,
 };
 use crate::remembered::Remembered;
+use crate::tls;
 use ferrokube_trace::{append_causes, sources};
 use futures::Stream;
+use http::Uri;
 use http::uri::PathAndQuery;
 use parking_lot::RwLock;
 use prost::Message;
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +22,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -27,13 +30,6 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of a probe, all members together; of one of them at least [`MIN_PROBE`].
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_PROBE: Duration = Duration::from_secs(1);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// As kube-apiserver's.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Unread bytes of a stream and of a connection.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Largest response: a page of the largest objects.
 const MAX_RESPONSE: usize = 2 << 30;
 
@@ -69,7 +65,7 @@ impl EtcdConfig {
         if !prefix.starts_with('/') || prefix.ends_with('/') || prefix.contains('\0') {
             return Err(ConfigError::Prefix(prefix.to_owned()));
         }
-        self.servers.iter().try_for_each(|url| endpoint(url, &self.tls).map(drop))
+        self.servers.iter().try_for_each(|url| channel(url, &self.tls).map(drop))
     }
 }
 
@@ -115,7 +111,7 @@ pub enum ConfigError {
     },
     /// The certificates cannot be used.
     #[error("the certificates for etcd cannot be used")]
-    Tls(#[source] tonic::transport::Error),
+    Tls(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// Connections that are made when needed.
@@ -138,7 +134,9 @@ pub(crate) struct EtcdConnection {
 struct Member {
     url: String,
     /// For new connections; calls in flight keep theirs.
-    channel: RwLock<Channel>,
+    channel: RwLock<Http2Channel>,
+    /// Scheme and host of requests.
+    origin: Uri,
     /// Whether it has replied as a member of this cluster since it last failed.
     is_known: AtomicBool,
 }
@@ -285,7 +283,7 @@ impl EtcdConnection {
         }
         let mut grpc = self.members[index].grpc();
         let call = async {
-            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            grpc.ready().await.map_err(Status::from_error)?;
             let path = PathAndQuery::from_static(path);
             let codec = ProstCodec::<Q, A>::default();
             grpc.unary(with_leader(request), path, codec).await.map(tonic::Response::into_inner)
@@ -409,7 +407,7 @@ impl EtcdConnection {
     ) -> Result<MemberWatch, Status> {
         let mut grpc = self.members[member].grpc();
         let call = async {
-            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            grpc.ready().await.map_err(Status::from_error)?;
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
             let codec = ProstCodec::<EtcdWatchRequest, WatchResponse>::default();
             grpc.streaming(with_leader(requests), path, codec).await
@@ -437,74 +435,66 @@ pub(crate) struct MemberWatch {
     pub(crate) responses: Streaming<WatchResponse>,
 }
 
-/// Connects when first used.
-fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, ConfigError> {
-    endpoint(url, tls).map(|endpoint| endpoint.connect_lazy())
-}
-
 /// Checks a server's URL, without connecting.
 ///
 /// # Errors
 /// [`ConfigError::Url`].
 pub fn check_url(url: &str) -> Result<(), ConfigError> {
-    bare_endpoint(url).map(drop)
+    origin(url).map(drop)
 }
 
-/// Without settings and certificates.
-fn bare_endpoint(url: &str) -> Result<Endpoint, ConfigError> {
+/// Scheme and host of a server's URL.
+fn origin(url: &str) -> Result<Uri, ConfigError> {
     let wrong = || ConfigError::Url(url.to_owned());
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(wrong());
     }
-    let url = url.trim_end_matches('/');
-    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| wrong())?;
-    let is_right = endpoint.uri().authority().is_some_and(|authority| {
+    let origin: Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+    let is_right = origin.authority().is_some_and(|authority| {
         let (text, host) = (authority.as_str(), authority.host());
         // A URI may have any text as its port; a client would silently take that of the scheme.
         let has_port = authority.port_u16().is_some_and(|port| port > 0);
         !host.is_empty() && !text.contains('@') && (has_port || text == host)
     });
-    if is_right { Ok(endpoint) } else { Err(wrong()) }
+    if !is_right {
+        return Err(wrong());
+    }
+    // Calls have paths of their own.
+    let mut parts = origin.into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static("/"));
+    Uri::from_parts(parts).map_err(|_| wrong())
 }
 
-fn endpoint(url: &str, tls: &EtcdTls) -> Result<Endpoint, ConfigError> {
-    let mut endpoint = bare_endpoint(url)?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    if url.starts_with("https://") {
-        let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
-        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
-        if let Some((certificate, key)) = &tls.identity {
-            config = config.identity(Identity::from_pem(certificate, key));
-        }
-        endpoint = endpoint.tls_config(config).map_err(ConfigError::Tls)?;
+/// Connects when first used.
+fn channel(url: &str, tls: &EtcdTls) -> Result<Http2Channel, ConfigError> {
+    let origin = origin(url)?;
+    let connector = if url.starts_with("https://") {
+        Some(tls::connector(tls)?)
     } else if tls.identity.is_some() {
         return Err(ConfigError::UnusedCertificate);
-    }
-    Ok(endpoint)
+    } else {
+        None
+    };
+    Http2Channel::new(&origin, connector).map_err(|_| ConfigError::Url(url.to_owned()))
 }
 
 impl Member {
     fn new(url: &str, tls: &EtcdTls) -> Result<Self, ConfigError> {
-        let endpoint = endpoint(url, tls)?;
+        let (origin, channel) = (origin(url)?, channel(url, tls)?);
         let url = url.trim_end_matches('/');
-        if url.starts_with("http://") && !is_local(endpoint.uri().host().unwrap_or_default()) {
+        if url.starts_with("http://") && !is_local(origin.host().unwrap_or_default()) {
             tracing::warn!(url, "all state, secrets included, goes to etcd unencrypted");
         }
         Ok(Self {
             url: url.to_owned(),
-            channel: RwLock::new(endpoint.connect_lazy()),
+            channel: RwLock::new(channel),
+            origin,
             is_known: AtomicBool::default(),
         })
     }
 
-    fn grpc(&self) -> Grpc<Channel> {
-        Grpc::new(self.channel.read().clone())
+    fn grpc(&self) -> Grpc<Http2Channel> {
+        Grpc::with_origin(self.channel.read().clone(), self.origin.clone())
             .max_decoding_message_size(MAX_RESPONSE)
             .max_encoding_message_size(MAX_RESPONSE)
     }
@@ -582,6 +572,7 @@ mod tests {
         for url in ["http://a", "https://a:2379/", "http://127.0.0.1:1", "http://[::1]:2379"] {
             assert!(check_url(url).is_ok(), "{url}");
         }
+        assert_eq!(origin("http://a:2379/path?query").unwrap(), "http://a:2379/");
         for url in [
             "127.0.0.1:2379",
             "ftp://a:2379",

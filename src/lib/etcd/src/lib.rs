@@ -13,6 +13,8 @@
 //!   too early, so there a marker is written instead, and its event awaited.
 //! - The outcome of a call without a reply is settled before a retry (`fence.rs`). All replies must
 //!   come from one cluster whose revisions do not go back (`connection.rs`).
+//! - Calls go over HTTP/2 without queues in between (`channel.rs`, `tls.rs`); messages and statuses
+//!   are tonic's.
 //! - Cluster id and revision are remembered across restarts (`remembered.rs`), and certificates may
 //!   change (`renewal.rs`).
 //! - Leases are shared, and history is compacted by one server at a time, both as by kube-apiserver
@@ -23,6 +25,7 @@
 //! The messages are etcd's published ones, of which few are needed: written by hand in `proto.rs`,
 //! so that building needs no protoc.
 
+mod channel;
 mod compaction;
 mod connection;
 mod engine;
@@ -36,6 +39,7 @@ mod remembered;
 mod renewal;
 mod shared;
 pub mod testing;
+mod tls;
 mod version;
 
 pub use connection::{ConfigError, EtcdConfig, EtcdTls, EtcdTlsSource, check_url};
