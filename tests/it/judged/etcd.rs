@@ -104,7 +104,8 @@ impl EtcdHistory {
         let mut feed = engine.open();
         let (sender, events) = mpsc::unbounded_channel();
         let position = Arc::new(AtomicU64::new(0));
-        let started = async { while !matches!(feed.next().await, FeedItem::State { .. }) {} };
+        let started =
+            async { while !matches!(feed.next().await, FeedItem::State { is_last: true, .. }) {} };
         tokio::time::timeout(PATIENCE, started).await.expect("etcd answers");
         let reached = Arc::clone(&position);
         tokio::spawn(async move {

@@ -1,13 +1,14 @@
 //! The feed: the full state, then a watch over all keys. It resumes after its last revision, or
 //! starts over with the state if that is compacted.
 
-use crate::connection::{CALL_TIMEOUT, MemberWatch};
+use crate::connection::{CALL_TIMEOUT, MemberWatch, is_of_etcd};
 use crate::proto::{
     EtcdWatchRequest, EventType, KeyValue, RangeRequest, WatchCreateRequest, WatchEvent,
     WatchRequestUnion, WatchResponse,
 };
 use crate::shared::{EtcdShared, revision};
 use crate::version::{EtcdVersion, OLDEST, has_fixes, has_progress, parse_version};
+use bytes::Bytes;
 use ferrokube_storage::Revision;
 use ferrokube_storage::remote::{BoxFuture, FeedItem, LineBudget, RemoteChange, RemoteFeed};
 use futures::stream::{self, StreamExt};
@@ -18,9 +19,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// Keys per page of the state: at first, and at least after pages that took too long.
+/// Keys per page of the state: at first, at least after pages that failed, and at most. etcd counts
+/// all remaining keys for every page, so small objects come in large ones.
 const PAGE: i64 = 1000;
 const MIN_PAGE: i64 = 10;
+const MAX_PAGE: i64 = 4000;
+/// Bytes that pages grow to.
+const PAGE_BYTES: usize = 8 << 20;
 /// Limit of reading the state in one request.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The initial state is read this many revisions back, if etcd still has them: the events since
@@ -58,12 +63,27 @@ pub(crate) struct EtcdFeed {
     is_checked: bool,
     /// Compactions while reading the state.
     compacted: u32,
-    /// Keys per page of the state.
+    /// Keys of the next page of the state.
     page: i64,
+    /// Most keys of a page: fewer after one that was too large.
+    largest_page: i64,
+    /// The rest of a state that is being read.
+    rest: Option<StateRest>,
+    /// Requests of a stream that was opened before the state was complete.
+    requests: Option<mpsc::Sender<EtcdWatchRequest>>,
     /// The revision that the member had not reached when it was first asked.
     behind: Option<LaggingMember>,
     /// For lines about keys of others.
     lines: LineBudget,
+}
+
+/// The rest of a state that is being read.
+struct StateRest {
+    /// Revision of the whole; 0: the current one.
+    at: i64,
+    key: Bytes,
+    range_end: Bytes,
+    is_first: bool,
 }
 
 /// A member that told less progress than others had already confirmed.
@@ -97,6 +117,9 @@ impl EtcdFeed {
             is_checked: false,
             compacted: 0,
             page: PAGE,
+            largest_page: MAX_PAGE,
+            rest: None,
+            requests: None,
             behind: None,
             lines: LineBudget::default(),
         }
@@ -160,64 +183,112 @@ impl EtcdFeed {
         }
     }
 
-    /// Reads the whole state: the initial one as far back as the history is wanted and kept.
+    /// The next page of the state.
     async fn state(&mut self) -> Result<FeedItem, Broken> {
-        let now = self.check().await?;
-        let read = if self.may_be_old && self.compacted <= MAX_COMPACTED {
-            let wanted = i64::try_from(now.0.saturating_sub(HISTORY).max(1)).unwrap_or(0);
-            match self.state_at(wanted).await {
-                Err(Broken::Compacted) => {
-                    let kept = self.kept_from(wanted).await;
-                    self.state_at(kept.unwrap_or(0)).await
+        let page = match self.rest.take() {
+            Some(rest) if self.checked == self.shared.connection.member() => self.page(rest).await,
+            // Another member continues, at the same revision.
+            Some(rest) => match self.check().await {
+                Ok(_) => self.page(rest).await,
+                Err(broken) => {
+                    self.rest = Some(rest);
+                    return Err(broken);
                 }
-                read => read,
-            }
-        } else {
-            self.state_at(0).await
+            },
+            None => self.first_page().await,
         };
-        match &read {
-            Ok(_) => (self.compacted, self.is_checked, self.may_be_old) = (0, true, false),
+        match &page {
+            Ok(FeedItem::State { is_last: true, is_first, .. }) => {
+                let is_same = self.checked == self.shared.connection.member();
+                self.is_checked = *is_first && is_same;
+                (self.compacted, self.may_be_old) = (0, false);
+                (self.page, self.largest_page) = (PAGE, MAX_PAGE);
+                self.publish_requests();
+            }
             Err(Broken::Compacted) => self.compacted += 1,
-            Err(_) => {}
+            _ => {}
         }
-        read
+        page
     }
 
-    /// The state at a revision (0: the current one), in pages unless compactions keep interrupting.
-    async fn state_at(&mut self, mut at: i64) -> Result<FeedItem, Broken> {
-        let (mut key, range_end) = self.shared.bounds();
-        let mut values = Vec::new();
-        let is_whole = self.compacted > MAX_COMPACTED;
-        loop {
-            let request = RangeRequest {
-                key,
-                range_end: range_end.clone(),
-                limit: if is_whole { 0 } else { self.page },
-                revision: at,
-                keys_only: false,
-            };
-            let limit = if is_whole { WHOLE_TIMEOUT } else { CALL_TIMEOUT };
-            let page = match self.shared.connection.range_within(limit, request).await {
-                Ok(page) => page,
-                Err(status) if status.code() == Code::OutOfRange => return Err(Broken::Compacted),
-                Err(status) => {
-                    self.page = next_page(self.page, status.code());
-                    return Err(self.lost(&status));
-                }
-            };
-            if at == 0 {
-                at = page.header.unwrap_or_default().revision;
-            }
-            let last = page.kvs.last().map(|kv| kv.key.clone());
-            values.extend(page.kvs.into_iter().filter_map(|kv| self.change(kv, false)));
-            match last.filter(|_| page.more) {
-                Some(last) => key = [&last[..], b"\0"].concat().into(),
-                None => break,
-            }
+    /// Begins to read the state: the initial one as far back as the history is wanted and kept.
+    async fn first_page(&mut self) -> Result<FeedItem, Broken> {
+        self.forget_stream();
+        let now = self.check().await?;
+        let (key, range_end) = self.shared.bounds();
+        let state_at = |at: i64| StateRest {
+            at,
+            key: key.clone(),
+            range_end: range_end.clone(),
+            is_first: true,
+        };
+        if !self.may_be_old || self.compacted > MAX_COMPACTED {
+            return self.page(state_at(0)).await;
         }
-        self.position = Some(revision(at));
-        self.page = PAGE;
-        Ok(FeedItem::State { revision: revision(at), values })
+        let wanted = i64::try_from(now.0.saturating_sub(HISTORY).max(1)).unwrap_or(0);
+        match self.page(state_at(wanted)).await {
+            Err(Broken::Compacted) => {
+                let kept = self.kept_from(wanted).await;
+                self.page(state_at(kept.unwrap_or(0))).await
+            }
+            page => page,
+        }
+    }
+
+    /// A page of the state: all of it if compactions keep interrupting. After the first one, one
+    /// that fails is read again at the same revision, unless that is compacted.
+    async fn page(&mut self, rest: StateRest) -> Result<FeedItem, Broken> {
+        let is_whole = self.compacted > MAX_COMPACTED;
+        let request = RangeRequest {
+            key: rest.key.clone(),
+            range_end: rest.range_end.clone(),
+            limit: if is_whole { 0 } else { self.page },
+            revision: rest.at,
+            keys_only: false,
+        };
+        let limit = if is_whole { WHOLE_TIMEOUT } else { CALL_TIMEOUT };
+        let page = match self.shared.connection.range_within(limit, request).await {
+            Ok(page) => page,
+            Err(status) if is_compacted(&status) => return Err(Broken::Compacted),
+            Err(status) => {
+                let smaller = next_page(self.page, status.code());
+                if smaller < self.page {
+                    (self.page, self.largest_page) = (smaller, smaller);
+                }
+                self.rest = (!rest.is_first).then_some(rest);
+                return Err(self.lost(&status));
+            }
+        };
+        let at = match rest.at {
+            0 => page.header.unwrap_or_default().revision,
+            at => at,
+        };
+        let bytes = page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+        self.page = grown_page(self.page, page.kvs.len(), bytes).min(self.largest_page);
+        let last = page.kvs.last().filter(|_| page.more).map(|kv| kv.key.clone());
+        let values = page.kvs.into_iter().filter_map(|kv| self.change(kv, false)).collect();
+        let is_last = last.is_none();
+        match last {
+            Some(last) => {
+                let key = [&last[..], b"\0"].concat().into();
+                if rest.is_first {
+                    self.watch_early(revision(at)).await;
+                }
+                self.rest = Some(StateRest { at, key, is_first: false, ..rest });
+            }
+            None => self.position = Some(revision(at)),
+        }
+        Ok(FeedItem::State { revision: revision(at), values, is_first: rest.is_first, is_last })
+    }
+
+    /// Starts the watch while the state is being read: etcd sends the history in steps of 1,000
+    /// revisions with pauses in between, and the connection buffers them.
+    async fn watch_early(&mut self, after: Revision) {
+        // The member was checked before the first page. A watch that fails is started once the
+        // state is complete.
+        self.is_checked = true;
+        let _ = self.connect(after).await;
+        self.is_checked = false;
     }
 
     /// The revision up to which the history is compacted: etcd tells it to a watch that begins
@@ -274,10 +345,26 @@ impl EtcdFeed {
         // Others may have moved on to a member whose version is unknown.
         let stream = self.shared.connection.watch(self.checked, waiting).await;
         self.stream = Some(stream.map_err(|error| self.lost(&error))?);
-        // Readers that waited for the stream have not been kept waiting by it.
-        *self.shared.asked.lock() = None;
-        *self.shared.requests.lock() = Some(requests);
+        self.requests = Some(requests);
+        if self.position.is_some() {
+            self.publish_requests();
+        }
         Ok(())
+    }
+
+    /// Lets readers ask for progress: not before the state is complete, as nothing is read before.
+    fn publish_requests(&mut self) {
+        if let Some(requests) = self.requests.take() {
+            // Readers that waited for the stream have not been kept waiting by it.
+            *self.shared.asked.lock() = None;
+            *self.shared.requests.lock() = Some(requests);
+        }
+    }
+
+    fn forget_stream(&mut self) {
+        (self.stream, self.requests, self.behind) = (None, None, None);
+        *self.shared.requests.lock() = None;
+        *self.shared.asked.lock() = None;
     }
 
     /// The next item, from the watch if one is open.
@@ -384,12 +471,10 @@ impl EtcdFeed {
 
     /// Prepares the next attempt.
     fn broken(&mut self, broken: Broken) -> Option<FeedItem> {
-        (self.stream, self.behind) = (None, None);
-        *self.shared.requests.lock() = None;
-        *self.shared.asked.lock() = None;
+        self.forget_stream();
         match broken {
             Broken::Compacted => {
-                self.position = None;
+                (self.position, self.rest) = (None, None);
                 None
             }
             Broken::Lost(why) => Some(FeedItem::Lost(why)),
@@ -431,9 +516,26 @@ fn pause(failures: u32) -> Duration {
     (PAUSE * 2_u32.pow(doubled)).min(MAX_PAUSE)
 }
 
-/// Keys of the next page after one that failed: fewer if it took too long.
+/// Keys of the next page after one that failed: fewer if it took too long or was too large, for
+/// etcd or for this client.
 fn next_page(page: i64, code: Code) -> i64 {
-    if code == Code::DeadlineExceeded { (page / 4).max(MIN_PAGE) } else { page }
+    match code {
+        Code::DeadlineExceeded | Code::ResourceExhausted | Code::OutOfRange => {
+            (page / 4).max(MIN_PAGE)
+        }
+        _ => page,
+    }
+}
+
+fn is_compacted(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && is_of_etcd(status)
+}
+
+/// Keys of the next page after one of this size.
+fn grown_page(page: i64, keys: usize, bytes: usize) -> i64 {
+    let fitting = PAGE_BYTES / (bytes / keys.max(1)).max(1);
+    let fitting = i64::try_from(fitting).unwrap_or(MAX_PAGE);
+    fitting.min(2 * page).clamp(MIN_PAGE, MAX_PAGE)
 }
 
 #[cfg(test)]
@@ -496,9 +598,24 @@ mod tests {
             [200, 200, 400, 800, 3000]
         );
         assert_eq!(next_page(PAGE, Code::Unavailable), PAGE);
+        assert_eq!(next_page(PAGE, Code::ResourceExhausted), 250);
+        let large = Status::out_of_range("Error, decoded message length too large");
+        assert!(!is_compacted(&large), "this client refuses it");
+        let old = "etcdserver: mvcc: required revision has been compacted";
+        assert!(is_compacted(&Status::out_of_range(old)));
         let late = std::iter::successors(Some(PAGE), |page| {
             Some(next_page(*page, Code::DeadlineExceeded))
         });
         assert_eq!(late.take(6).collect::<Vec<_>>(), [1000, 250, 62, 15, 10, 10]);
+    }
+
+    /// Larger ones would take too much memory, in etcd too.
+    #[test]
+    fn pages_have_bounded_bytes() {
+        assert_eq!(grown_page(PAGE, 1000, 1000 << 10), 2000);
+        assert_eq!(grown_page(2000, 2000, 4000 << 10), MAX_PAGE);
+        assert_eq!(grown_page(MAX_PAGE, 4000, 16 << 20), 2000);
+        assert_eq!(grown_page(PAGE, 1000, 1000 << 20), MIN_PAGE);
+        assert_eq!(grown_page(MIN_PAGE, 0, 0), 20);
     }
 }

@@ -115,9 +115,12 @@ impl RevisionShift {
             changes.into_iter().map(|change| self.change(change)).collect()
         };
         match item {
-            FeedItem::State { revision, values } => {
-                FeedItem::State { revision: self.shown(revision), values: changes(values) }
-            }
+            FeedItem::State { revision, values, is_first, is_last } => FeedItem::State {
+                revision: self.shown(revision),
+                values: changes(values),
+                is_first,
+                is_last,
+            },
             FeedItem::Changes { revision, changes: those } => {
                 FeedItem::Changes { revision: self.shown(revision), changes: changes(those) }
             }

@@ -60,11 +60,13 @@ impl EntryMap {
 
     /// Replaces all entries. Those that are the same stay.
     pub(crate) fn replace(&mut self, entries: Vec<Arc<Entry>>) {
-        let kept: std::collections::HashSet<&Key> =
-            entries.iter().map(|entry| &entry.key).collect();
-        let gone: Vec<Key> =
-            self.entries.keys().filter(|key| !kept.contains(key)).cloned().collect();
-        gone.iter().for_each(|key| _ = self.remove(key));
+        if self.len() > 0 {
+            let kept: std::collections::HashSet<&Key> =
+                entries.iter().map(|entry| &entry.key).collect();
+            let gone: Vec<Key> =
+                self.entries.keys().filter(|key| !kept.contains(key)).cloned().collect();
+            gone.iter().for_each(|key| _ = self.remove(key));
+        }
         for entry in entries {
             let present = self.entries.get(entry.key.as_str());
             if present.is_none_or(|present| present.revision != entry.revision) {

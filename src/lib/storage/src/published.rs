@@ -325,7 +325,10 @@ impl Published {
     pub(crate) fn replace(&self, entries: Vec<Arc<Entry>>, revision: Revision) {
         let mut by_prefix: HashMap<Box<str>, Vec<Arc<Entry>>> = HashMap::new();
         for entry in entries {
-            by_prefix.entry(entry.key.prefix().into()).or_default().push(entry);
+            match by_prefix.get_mut(entry.key.prefix()) {
+                Some(entries) => entries.push(entry),
+                None => _ = by_prefix.insert(entry.key.prefix().into(), vec![entry]),
+            }
         }
         for entries in by_prefix.values() {
             self.resource(&entries[0].key.to_prefix());

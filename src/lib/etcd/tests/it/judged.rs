@@ -25,7 +25,10 @@ impl Truth {
         let engine = Etcd::new(&EtcdConfig { servers: servers.to_vec(), ..config("") }).unwrap();
         let mut feed = engine.open();
         let (sender, events) = mpsc::unbounded_channel();
-        soon(async { while !matches!(feed.next().await, FeedItem::State { .. }) {} }).await;
+        soon(async {
+            while !matches!(feed.next().await, FeedItem::State { is_last: true, .. }) {}
+        })
+        .await;
         tokio::spawn(async move {
             loop {
                 let item = match feed.next().await {

@@ -194,7 +194,7 @@ async fn certificates_that_are_replaced_before_the_first_connection_are_used() {
         soon(async {
             loop {
                 match feed.next().await {
-                    FeedItem::State { .. } => return,
+                    FeedItem::State { is_last: true, .. } => return,
                     FeedItem::Lost(_) => {}
                     item => panic!("{item:?}"),
                 }

@@ -45,6 +45,7 @@
 //! [`CommitError::Unknown`]: crate::CommitError::Unknown
 
 mod barrier;
+mod decoded;
 mod follower;
 mod line_budget;
 mod proposals;
@@ -60,6 +61,7 @@ use crate::key::{Key, Revision};
 use crate::txn::Txn;
 use barrier::Probe;
 use bytes::Bytes;
+use decoded::MAX_DECODERS;
 pub use line_budget::LineBudget;
 use parking_lot::Mutex;
 use proposals::OwnWrites;
@@ -67,6 +69,7 @@ use reach::Reach;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -107,19 +110,24 @@ pub trait RemoteEngine: Send + Sync + 'static {
 
 /// Changes in the order of revisions.
 pub trait RemoteFeed: Send {
-    /// The next item. The first one is a state. Reconnects by itself.
+    /// The next item. The first ones are a state. Reconnects by itself.
     fn next(&mut self) -> BoxFuture<'_, FeedItem>;
 }
 
 /// One item of a [`RemoteFeed`].
 #[derive(Debug)]
 pub enum FeedItem {
-    /// Everything there is, at a revision. Replaces what was published.
+    /// A page of everything there is, at a revision. The last one replaces what was published.
+    /// Between pages come none but [`Self::Lost`] and [`Self::Failed`].
     State {
         /// All of `values` are as of this one.
         revision: Revision,
-        /// All values.
+        /// Values, by key after those of earlier pages.
         values: Vec<RemoteChange>,
+        /// Earlier pages are void, if there were any.
+        is_first: bool,
+        /// The state is complete.
+        is_last: bool,
     },
     /// All changes up to a revision; none if only the revision advanced. Changes of one revision
     /// are never split.
@@ -205,6 +213,8 @@ pub(crate) struct Remote {
     runtime: Handle,
     reach: Arc<Reach>,
     tasks: Mutex<Vec<AbortHandle>>,
+    /// Tasks that decode at a time: twice the cores, so that more is fetched meanwhile.
+    decoders: usize,
 }
 
 /// Ends the tasks of a start that fails or is dropped; `None` once it has succeeded.
@@ -240,6 +250,7 @@ impl Remote {
             runtime: Handle::current(),
             reach: Arc::default(),
             tasks: Mutex::default(),
+            decoders: available_parallelism().map_or(1, |cores| 2 * cores.get()).min(MAX_DECODERS),
         });
         remote.load(&mut *feed, waits).await?;
         let tasks = [

@@ -1,8 +1,11 @@
 //! A store on an in-memory engine: what it tells of the engine without a caller.
 
 use super::reach::Reach;
-use crate::testing::{SharedEngine, SharedFault, TextValues, commit, create, delete, key};
-use crate::{CommitError, Environment, Store};
+use super::{BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed};
+use crate::testing::{SharedEngine, SharedFault, TextValues, commit, create, delete, key, text};
+use crate::{CommitError, Environment, Key, Prefix, Revision, Sidecar, Store, Txn, ValueCodec};
+use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -97,4 +100,148 @@ async fn a_delete_does_not_show_that_there_is_space() {
     assert!(!store.has_space());
     commit(&store, create(&other, "1")).await.expect("there is space again");
     assert!(store.has_space());
+}
+
+/// An engine that gives its state in pages, after a page of a read that was given up.
+struct PagedEngine(crate::testing::SharedClient);
+
+struct PagedFeed {
+    feed: Box<dyn RemoteFeed>,
+    pages: VecDeque<FeedItem>,
+}
+
+impl RemoteEngine for PagedEngine {
+    fn open(&self) -> Box<dyn RemoteFeed> {
+        Box::new(PagedFeed { feed: self.0.open(), pages: VecDeque::new() })
+    }
+
+    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
+        self.0.propose(txn)
+    }
+
+    fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        self.0.settle()
+    }
+
+    fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        self.0.barrier()
+    }
+
+    fn hurry(&self) {
+        self.0.hurry();
+    }
+}
+
+impl PagedFeed {
+    fn split(&mut self, revision: Revision, mut values: Vec<RemoteChange>) {
+        let page = |values: Vec<RemoteChange>, is_first| FeedItem::State {
+            revision,
+            values,
+            is_first,
+            is_last: false,
+        };
+        let gone = RemoteChange { key: "/registry/configmaps/ns/gone".into(), ..values[0].clone() };
+        self.pages.push_back(page(vec![gone; 700], true));
+        let rest = values.split_off(1000);
+        self.pages.push_back(page(values, true));
+        self.pages.push_back(FeedItem::Lost("between two pages".to_owned()));
+        let last = FeedItem::State { revision, values: rest, is_first: false, is_last: true };
+        self.pages.push_back(last);
+    }
+}
+
+impl RemoteFeed for PagedFeed {
+    fn next(&mut self) -> BoxFuture<'_, FeedItem> {
+        Box::pin(async move {
+            if self.pages.is_empty() {
+                match self.feed.next().await {
+                    FeedItem::State { revision, values, .. } => self.split(revision, values),
+                    other => return other,
+                }
+            }
+            self.pages.pop_front().expect("a state has pages")
+        })
+    }
+}
+
+/// Large ones are decoded on several threads.
+#[tokio::test]
+async fn a_state_in_pages_is_published_whole_and_once() {
+    let (engine, prefix) = (SharedEngine::default(), Prefix::new("configmaps").unwrap());
+    let names = || (0..1500).map(|number| format!("n{number:04}"));
+    for name in names() {
+        let object = format!("/registry/configmaps/ns/{name}");
+        engine.write_foreign(&object, Some(&format!("={name}")));
+    }
+    let paged = Arc::new(PagedEngine(engine.client()));
+    let store = Store::attach(paged, Arc::new(TextValues), 1 << 20, Environment::default()).await;
+    let store = store.expect("the engine answers");
+    let check = || {
+        assert_eq!(store.snapshot(&prefix).count(None, None), 1500);
+        for name in names() {
+            let entry = store.get(&key("configmaps", "ns", &name)).expect("it is published");
+            assert_eq!(text(&entry), name);
+        }
+    };
+    check();
+    // The next state, too, whose unchanged values stay.
+    let changed = key("configmaps", "ns", "n0007");
+    engine.compact();
+    let revision = engine.write_foreign("/registry/configmaps/ns/n0007", Some("=n0007"));
+    until(|| store.revision() >= revision).await;
+    check();
+    assert_eq!(store.get(&changed).map(|entry| entry.revision), Some(revision));
+}
+
+/// Such as the history that a start catches up with.
+#[tokio::test]
+async fn many_changes_at_once_are_published_in_order() {
+    let engine = SharedEngine::default();
+    let (store, client) = attached(&engine).await;
+    client.hold(true);
+    let object = |number: usize| key("configmaps", "ns", &format!("n{number:02}"));
+    for round in 0..100_usize {
+        for number in 0..50 {
+            let value = (!(round + number).is_multiple_of(3)).then(|| format!("={round}-{number}"));
+            engine.write_foreign(object(number).as_str(), value.as_deref());
+        }
+        engine.write_foreign("/registry/configmaps/ns/odd", Some("not one of the tests"));
+    }
+    client.hold(false);
+    let last = engine.foreign_revision();
+    until(|| store.revision() >= last).await;
+    for number in 0..50_usize {
+        let is_left = !(99 + number).is_multiple_of(3);
+        let present = store.get(&object(number)).map(|entry| text(&entry).to_owned());
+        assert_eq!(present, is_left.then(|| format!("99-{number}")));
+    }
+    assert!(store.get(&key("configmaps", "ns", "odd")).is_none());
+}
+
+/// Panics at one value.
+struct PanickingCodec;
+
+impl ValueCodec for PanickingCodec {
+    fn prefix<'a>(&self, key: &'a str) -> Option<&'a str> {
+        TextValues.prefix(key)
+    }
+
+    fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String> {
+        assert!(key.name() != "bad", "a defect of the codec");
+        TextValues.read(key, value)
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_the_codec_cannot_cope_with_is_left_out() {
+    let engine = SharedEngine::default();
+    engine.write_foreign("/registry/configmaps/ns/bad", Some("=x"));
+    let (remote, codec) = (Arc::new(engine.client()), Arc::new(PanickingCodec));
+    let store = Store::attach(remote, codec, 1 << 20, Environment::default()).await;
+    let store = store.expect("the engine answers");
+    engine.write_foreign("/registry/configmaps/ns/bad", Some("=y"));
+    let revision = engine.write_foreign("/registry/configmaps/ns/good", Some("=z"));
+    until(|| store.revision() >= revision).await;
+    assert!(store.get(&key("configmaps", "ns", "bad")).is_none());
+    assert!(store.get(&key("configmaps", "ns", "good")).is_some());
 }

@@ -273,7 +273,12 @@ impl SharedFeed {
         let state = self.engine.0.state.lock();
         let revision = Revision(state.revision);
         let item = match self.position.filter(|position| *position >= state.cut) {
-            None => FeedItem::State { revision, values: state.values.values().cloned().collect() },
+            None => FeedItem::State {
+                revision,
+                values: state.values.values().cloned().collect(),
+                is_first: true,
+                is_last: true,
+            },
             Some(position) => {
                 let new = state.history.iter().filter(|change| change.revision.0 > position);
                 FeedItem::Changes { revision, changes: new.cloned().collect() }
