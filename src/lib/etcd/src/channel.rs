@@ -12,7 +12,6 @@ use http_body::{Body as _, Frame};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use std::error::Error;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -69,20 +68,9 @@ enum ChannelConnection {
 }
 
 /// Why there is no connection; shared by the calls that needed it.
-#[derive(Clone, Debug)]
-struct DialFailure(Arc<io::Error>);
-
-impl fmt::Display for DialFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot connect")
-    }
-}
-
-impl Error for DialFailure {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
-    }
-}
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot connect")]
+struct DialFailure(#[source] Arc<io::Error>);
 
 impl Http2Channel {
     /// `uri` has a host; TLS is used if there is a connector.

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// Keys per page of the state: at first, at least after pages that failed, and at most. etcd counts
-/// all remaining keys for every page, so small objects come in large ones.
+/// Keys per page of the state: of the first page, at least after failures, and at most. etcd counts
+/// all remaining keys for every page, so pages of small objects are large.
 const PAGE: i64 = 1000;
 const MIN_PAGE: i64 = 10;
 const MAX_PAGE: i64 = 4000;

@@ -37,11 +37,12 @@ impl Decoding {
     }
 
     /// Adds changes. Waits while too many are being decoded.
-    pub(super) async fn add(&mut self, mut changes: Vec<RemoteChange>) {
-        while !changes.is_empty() {
-            let rest = changes.split_off(length_of_task(&changes));
-            let part = std::mem::replace(&mut changes, rest);
-            if self.tasks.is_empty() && changes.is_empty() {
+    pub(super) async fn add(&mut self, changes: Vec<RemoteChange>) {
+        let mut changes = changes.into_iter();
+        while !changes.as_slice().is_empty() {
+            let length = length_of_task(changes.as_slice());
+            let part: Vec<_> = changes.by_ref().take(length).collect();
+            if self.tasks.is_empty() && changes.as_slice().is_empty() {
                 self.done.extend(part.into_iter().filter_map(|change| self.remote.decode(change)));
                 return;
             }
