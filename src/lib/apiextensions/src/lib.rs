@@ -52,6 +52,11 @@ impl DefinitionLoop {
         Self { observed: watch::Sender::new(0), services, certificates }
     }
 
+    /// Whether the loop has processed this revision.
+    pub fn has_served(&self, revision: u64) -> bool {
+        *self.observed.borrow() >= revision
+    }
+
     /// Waits until the loop has processed this revision, at most `SETTLE`: the write is done in
     /// any case.
     pub async fn wait_served(&self, revision: u64) {

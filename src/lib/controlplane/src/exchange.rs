@@ -9,6 +9,7 @@ use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::Class;
 use ferrokube_registry::RequestContext;
 use ferrokube_serve::{Body, Peer};
+use ferrokube_storage::remote::Reliance;
 use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
@@ -18,6 +19,18 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
+
+/// How new the state is that a request sees.
+#[derive(Default)]
+pub(crate) enum StateBasis {
+    /// Not asked for, or only this process writes it.
+    #[default]
+    Any,
+    /// It has all writes acknowledged before the arrival.
+    CaughtUp,
+    /// The same, as long as no other server writes: to be proven in the end.
+    Sole(Arc<Reliance>),
+}
 
 /// A request before authentication.
 pub(crate) struct Incoming {
@@ -29,8 +42,8 @@ pub(crate) struct Incoming {
     pub(crate) started: Instant,
     /// Arrival, on the wall clock.
     pub(crate) now: SystemTime,
-    /// Whether the "shared state" filter has waited for all writes acknowledged before the arrival.
-    pub(crate) caught_up: bool,
+    /// Set by the "shared state" filter.
+    pub(crate) basis: StateBasis,
     /// [`Action::unparsed`] until the "request info" filter.
     pub(crate) action: Arc<Action>,
     /// The client's audit id if it is valid.
@@ -52,7 +65,7 @@ impl Incoming {
             body: Mutex::new(Some(body)),
             started: Instant::now(),
             now: SystemTime::now(),
-            caught_up: false,
+            basis: StateBasis::Any,
             action: Action::unparsed(),
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,

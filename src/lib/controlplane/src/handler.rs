@@ -10,6 +10,7 @@ use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_serve::Response;
 use ferrokube_storage::Need;
+use ferrokube_storage::remote::reliance;
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
@@ -32,6 +33,10 @@ pub(crate) async fn handle(
         request.context().admit(Need::Ordinary)?;
     }
     if let Some(backend) = backend {
+        // Nothing that is done there can be taken back.
+        if let Some(reliance) = reliance() {
+            state.registry.uphold(reliance).await?;
+        }
         // Boxed: its future is large, and every request would carry it.
         return Box::pin(delegate::forward(&state.flow, request, action, &backend)).await;
     }

@@ -17,6 +17,16 @@ pub(crate) enum Rejection {
     Response(Box<Response>),
 }
 
+impl Rejection {
+    /// The status code of the response.
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Self::Failure(failure) | Self::Unrouted(failure) => failure.code,
+            Self::Response(response) => response.status().as_u16(),
+        }
+    }
+}
+
 impl From<Failure> for Rejection {
     fn from(failure: Failure) -> Self {
         Self::Failure(Box::new(failure))

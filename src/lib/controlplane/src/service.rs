@@ -1,6 +1,6 @@
 //! One request from arrival to response.
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, StateBasis};
 use crate::filters::headers::AUDIT_ID;
 use crate::rejection::{CLIENT_CLOSED_REQUEST, Rejection};
 use crate::state::ServerState;
@@ -10,6 +10,7 @@ use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::access::ANONYMOUS;
 use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
+use ferrokube_storage::remote::relying;
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
 use http::header::CONNECTION;
@@ -72,11 +73,13 @@ impl ServerState {
     }
 
     async fn process(self: &Arc<Self>, exchange: &mut Exchange) -> Response {
-        let outcome = match filters::enter(self, exchange).await {
-            Ok(()) => self.handle(exchange).await,
+        let entered = filters::enter(self, exchange).await;
+        let basis = std::mem::take(&mut exchange.incoming.basis);
+        let outcome = match entered {
+            Ok(()) => self.handle(exchange, &basis).await,
             Err(rejection) => Err(rejection),
         };
-        match outcome {
+        match self.upheld(basis, outcome).await {
             Ok(response) => response,
             Err(Rejection::Response(response)) => *response,
             Err(Rejection::Failure(failure) | Rejection::Unrouted(failure)) => {
@@ -97,7 +100,27 @@ impl ServerState {
         }
     }
 
-    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Rejection> {
+    /// The end of a request, unless it shows a state that may be outdated. An error of the
+    /// server shows none, and says whether a write may have happened.
+    async fn upheld(
+        &self,
+        basis: StateBasis,
+        outcome: Result<Response, Rejection>,
+    ) -> Result<Response, Rejection> {
+        let shows_state = outcome.as_ref().map_or_else(Rejection::code, |_| 200) < 500;
+        if let StateBasis::Sole(reliance) = basis
+            && shows_state
+        {
+            self.registry.uphold(reliance).await?;
+        }
+        outcome
+    }
+
+    async fn handle(
+        self: &Arc<Self>,
+        exchange: &mut Exchange,
+        basis: &StateBasis,
+    ) -> Result<Response, Rejection> {
         let mut request = exchange.request()?;
         let trace = request.trace;
         let span = request_span(&trace, &request.span_info());
@@ -105,17 +128,20 @@ impl ServerState {
         let Some(timeout) = request.timeout.checked_sub(request.started.elapsed()) else {
             return Err(timed_out().into());
         };
-        let caught_up = request.caught_up;
         // Pinned here, as what follows would store it again.
         let handled = pin!(handler::handle(self, &mut request));
         let handled = scoped(trace, span, handled);
-        let ended = match caught_up {
-            // Boxed: only where servers share the state.
-            true => {
+        // Boxed: only where servers share the state.
+        let ended = match basis {
+            StateBasis::Any => tokio::time::timeout(timeout, handled).await,
+            StateBasis::CaughtUp => {
                 let handled = Box::pin(ferrokube_registry::caught_up(handled));
                 tokio::time::timeout(timeout, handled).await
             }
-            false => tokio::time::timeout(timeout, handled).await,
+            StateBasis::Sole(reliance) => {
+                let handled = Box::pin(relying(Arc::clone(reliance), handled));
+                tokio::time::timeout(timeout, handled).await
+            }
         };
         match ended {
             Ok(result) => result,

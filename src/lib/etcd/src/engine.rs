@@ -12,8 +12,9 @@ use crate::proto::{
 use crate::remembered::{self, Remembered};
 use crate::renewal;
 use crate::shared::{EtcdShared, is_full, revision};
+use crate::sole;
 use bytes::Bytes;
-use ferrokube_storage::remote::{BoxFuture, ProposalOutcome, RemoteEngine, RemoteFeed};
+use ferrokube_storage::remote::{BoxFuture, ProposalOutcome, RemoteEngine, RemoteFeed, SoleClaim};
 use ferrokube_storage::{Guard, Put, Revision, Txn, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use tonic::{Code, Status};
 
 /// Timeout of the steps before a transaction: a lease, a fence.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Attempts of a transaction while others claim.
+const ATTEMPTS: usize = 2;
 
 /// The engine. Its tasks end when it is dropped.
 pub struct Etcd {
@@ -65,7 +68,8 @@ impl Drop for Etcd {
 }
 
 impl EtcdShared {
-    async fn request(&self, txn: &Txn) -> Result<TxnRequest, Status> {
+    /// `claim`: the revision of the claim that it requires, 0 for none.
+    async fn request(&self, txn: &Txn, claim: i64) -> Result<TxnRequest, Status> {
         let mut request = TxnRequest::default();
         for guard in &txn.guards {
             let key = self.key(guard.key());
@@ -76,6 +80,8 @@ impl EtcdShared {
         if needs_fence(txn) {
             request.compare.push(self.compare_fence().await?);
         }
+        request.compare.push(self.sole.compare(claim));
+        request.failure.push(op(self.sole.read()));
         for write in &txn.writes {
             let key = self.key(write.key());
             request.success.push(op(match write {
@@ -92,21 +98,59 @@ impl EtcdShared {
         Ok(request)
     }
 
-    async fn propose(&self, txn: &Txn) -> ProposalOutcome {
+    async fn propose(&self, txn: &Txn, relies_on: Option<SoleClaim>) -> ProposalOutcome {
+        let relies_on = relies_on.map(|claim| i64::try_from(claim.0).unwrap_or(i64::MAX));
+        for _ in 0..ATTEMPTS {
+            let call = self.sole.in_flight().await;
+            let claim = self.sole.claimed();
+            if relies_on.is_some_and(|relied| relied != claim) {
+                return ProposalOutcome::NotSole;
+            }
+            let outcome = self.attempt(txn, claim).await;
+            drop(call);
+            match outcome {
+                Ok(outcome) => return outcome,
+                Err(_) if relies_on.is_some() => return ProposalOutcome::NotSole,
+                // Another process claims.
+                Err(present) if present != 0 && present != self.sole.claimed() => {
+                    if let Err(status) = self.sole.revoke(present, &self.connection).await {
+                        return ProposalOutcome::Unavailable(self.reason(&status));
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        ProposalOutcome::Unavailable("servers keep claiming to write alone".to_owned())
+    }
+
+    /// The error: nothing is applied, as the key of claims has this other revision.
+    async fn attempt(&self, txn: &Txn, claim: i64) -> Result<ProposalOutcome, i64> {
         // Callers queue for the same lease.
-        let request = tokio::time::timeout(PREPARE_TIMEOUT, self.request(txn)).await;
+        let request = tokio::time::timeout(PREPARE_TIMEOUT, self.request(txn, claim)).await;
         let request = match request.unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply"))) {
             Ok(request) => request,
-            Err(status) if is_full(&status) => return ProposalOutcome::Full,
-            Err(status) => return ProposalOutcome::Unavailable(self.reason(&status)),
+            Err(status) if is_full(&status) => return Ok(ProposalOutcome::Full),
+            Err(status) => return Ok(ProposalOutcome::Unavailable(self.reason(&status))),
         };
         let mut call = UnknownOnDrop { fence: needs_fence(txn).then_some(&self.fence) };
         let response = self.connection.txn(request).await;
         let outcome = match response {
-            Ok(response) => outcome(txn, &response),
-            Err(status) => self.failed(&status),
+            Ok(response) => match outcome(txn, &response) {
+                Some(outcome) => Ok(outcome),
+                None => {
+                    let present = sole::revision_in(&response);
+                    if present == claim {
+                        let why = "another call of this server was lost".to_owned();
+                        Ok(ProposalOutcome::Unavailable(why))
+                    } else {
+                        self.sole.revoked(claim);
+                        Err(present)
+                    }
+                }
+            },
+            Err(status) => Ok(self.failed(&status)),
         };
-        if !matches!(outcome, ProposalOutcome::Unknown(_)) {
+        if !matches!(outcome, Ok(ProposalOutcome::Unknown(_))) {
             call.fence = None;
         }
         outcome
@@ -164,8 +208,32 @@ impl RemoteEngine for Etcd {
         Box::new(EtcdFeed::new(Arc::clone(&self.shared)))
     }
 
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
-        Box::pin(self.shared.propose(txn))
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome> {
+        Box::pin(self.shared.propose(txn, relies_on))
+    }
+
+    fn claim(&self) -> BoxFuture<'_, Result<Option<(SoleClaim, Revision)>, String>> {
+        Box::pin(async {
+            let claimed = self.shared.sole.claim(&self.shared.connection).await;
+            let at = revision(claimed.map_err(|status| self.shared.reason(&status))?);
+            Ok(Some((SoleClaim(at.0), at)))
+        })
+    }
+
+    fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let revoked = self.shared.sole.revoke_any(&self.shared.connection).await;
+            revoked.map_err(|status| self.shared.reason(&status))
+        })
+    }
+
+    fn claimed(&self) -> Option<SoleClaim> {
+        let claimed = revision(self.shared.sole.claimed()).0;
+        (claimed > 0).then_some(SoleClaim(claimed))
     }
 
     fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
@@ -232,20 +300,19 @@ fn needs_fence(txn: &Txn) -> bool {
     txn.guards.iter().any(|guard| matches!(guard, Guard::Absent(_)))
 }
 
-fn outcome(txn: &Txn, response: &TxnResponse) -> ProposalOutcome {
+/// `None`: not applied, although its guards held: the fence or the claim failed.
+fn outcome(txn: &Txn, response: &TxnResponse) -> Option<ProposalOutcome> {
     let at = revision(response.header.clone().unwrap_or_default().revision);
     if response.succeeded {
-        return ProposalOutcome::Committed(at);
+        return Some(ProposalOutcome::Committed(at));
     }
     let present = response.responses.iter().map(|op| match &op.response {
         Some(ResponseUnion::Range(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
         _ => 0,
     });
     let mut guards = txn.guards.iter().zip(present);
-    match guards.find(|(guard, present)| required(guard) != *present) {
-        Some((guard, _)) => ProposalOutcome::Conflict(guard.key().clone(), at),
-        None => ProposalOutcome::Unavailable("another call of this server was lost".to_owned()),
-    }
+    let (failed, _) = guards.find(|(guard, present)| required(guard) != *present)?;
+    Some(ProposalOutcome::Conflict(failed.key().clone(), at))
 }
 
 #[cfg(test)]

@@ -314,6 +314,7 @@ impl EtcdFeed {
     }
 
     fn change(&self, kv: KeyValue, is_delete: bool) -> Option<RemoteChange> {
+        self.shared.sole.saw(&kv);
         let key = self.shared.store_key(&kv.key);
         if key.is_none()
             && let Some(left_out) = self.lines.take()

@@ -38,6 +38,7 @@ mod proto;
 mod remembered;
 mod renewal;
 mod shared;
+mod sole;
 pub mod testing;
 mod tls;
 mod version;

@@ -9,7 +9,7 @@ use crate::connection::{ConfigError, EtcdConfig, EtcdTlsSource};
 use crate::engine::Etcd;
 use crate::keys::EtcdKeys;
 use ferrokube_storage::remote::{
-    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed,
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, SoleClaim,
 };
 use ferrokube_storage::{Guard, Revision, Txn};
 use std::sync::{Arc, OnceLock};
@@ -175,15 +175,19 @@ impl RemoteEngine for MigratedEtcd {
         Box::new(ShiftedFeed { feed, shift: Arc::clone(&self.shift), is_failing: false })
     }
 
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome> {
         if self.shift.base() == 0 {
-            return self.inner.propose(txn);
+            return self.inner.propose(txn, relies_on);
         }
-        Box::pin(async {
+        Box::pin(async move {
             let mut shifted = txn.clone();
             let guards = shifted.guards.into_iter();
             shifted.guards = guards.map(|guard| self.shift.guard(guard)).collect();
-            self.shift.outcome(self.inner.propose(&shifted).await)
+            self.shift.outcome(self.inner.propose(&shifted, relies_on).await)
         })
     }
 
@@ -195,6 +199,22 @@ impl RemoteEngine for MigratedEtcd {
     fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {
         let barrier = self.inner.barrier();
         Box::pin(async { barrier.await.map(|revision| self.shift.shown(revision)) })
+    }
+
+    fn claim(&self) -> BoxFuture<'_, Result<Option<(SoleClaim, Revision)>, String>> {
+        let claim = self.inner.claim();
+        Box::pin(async {
+            let claimed = claim.await?;
+            Ok(claimed.map(|(claim, revision)| (claim, self.shift.shown(revision))))
+        })
+    }
+
+    fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.inner.revoke()
+    }
+
+    fn claimed(&self) -> Option<SoleClaim> {
+        self.inner.claimed()
     }
 
     fn hurry(&self) {

@@ -8,6 +8,7 @@ use crate::proto::{
     Compare, DeleteRangeRequest, EtcdWatchRequest, PutRequest, RangeRequest, RequestUnion,
     ResponseUnion, TxnRequest, TxnResponse, WatchProgressRequest, WatchRequestUnion, op,
 };
+use crate::sole::SoleKey;
 use bytes::Bytes;
 use ferrokube_storage::{Key, Revision};
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ pub(crate) struct EtcdShared {
     renamed: &'static [(&'static str, &'static str)],
     pub(crate) leases: Leases,
     pub(crate) fence: Fence,
+    pub(crate) sole: SoleKey,
     /// Requests of the feed's stream.
     pub(crate) requests: Mutex<Option<mpsc::Sender<EtcdWatchRequest>>>,
     /// Whether progress notifications of the feed's member can be trusted.
@@ -49,6 +51,7 @@ impl EtcdShared {
             renamed: config.renamed,
             leases: Leases::default(),
             fence: Fence::default(),
+            sole: SoleKey::new(&config.prefix),
             requests: Mutex::default(),
             has_progress: AtomicBool::new(false),
             is_marking: AtomicBool::new(false),

@@ -17,7 +17,7 @@ use ferrokube_apimachinery::field::{FieldError, quote};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::remote::BoxFuture;
+use ferrokube_storage::remote::{BoxFuture, Reliance, reliance};
 use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +147,33 @@ pub async fn caught_up<T>(request: impl Future<Output = T>) -> T {
     CAUGHT_UP.scope((), request).await
 }
 
+/// Whether the running request has waited, or relies on having missed nothing.
+fn is_current() -> bool {
+    CAUGHT_UP.try_with(|()| ()).is_ok() || reliance().is_some()
+}
+
 impl Registry {
+    /// Lets a request that writes rely on there being no other server, instead of
+    /// [`Self::reached`]. Run it within [`ferrokube_storage::remote::relying`], then call
+    /// [`Self::uphold`].
+    pub fn rely(&self) -> Option<Arc<Reliance>> {
+        self.store().rely()
+    }
+
+    /// Confirms what a request ended with. Free if it ended with a write.
+    ///
+    /// # Errors
+    /// It may be outdated: another server has begun to write, or the storage does not answer.
+    pub async fn uphold(&self, reliance: Arc<Reliance>) -> Result<(), Failure> {
+        if reliance.is_proven() {
+            return Ok(());
+        }
+        match self.store().uphold(reliance) {
+            Some(upheld) => upheld.await.map_err(|error| unavailable(&error)),
+            None => Ok(()),
+        }
+    }
+
     /// The wait of a request at its arrival, after which rights, definitions, webhooks, policies
     /// and quotas are as new as anything its client may have seen at other servers. `None` with a
     /// local engine.
@@ -220,7 +246,7 @@ impl Registry {
     /// Waits until the published state has every acknowledged write: no wait with a local engine.
     async fn catch_up(&self) -> Result<(), Failure> {
         match self.reached() {
-            Some(reached) if CAUGHT_UP.try_with(|()| ()).is_err() => reached.await,
+            Some(reached) if !is_current() => reached.await,
             _ => Ok(()),
         }
     }

@@ -244,6 +244,10 @@ impl ValueCodec for StoredValues {
         Some(&key[..start + end + 1])
     }
 
+    fn may_expire(&self, key: &Key) -> bool {
+        self.owner(key).is_some_and(|owner| owner.hooks.ttl(&Document::new()).is_some())
+    }
+
     fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String> {
         let owner = self.owner(key);
         let mut object = self.parse(owner.as_deref(), value)?;

@@ -12,7 +12,9 @@ use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Presence, Published};
-use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueCodec, WaitReport};
+use crate::remote::{
+    self, BoxFuture, Reliance, Remote, RemoteEngine, Unavailable, ValueCodec, WaitReport,
+};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::topic::Topic;
@@ -249,6 +251,21 @@ impl Store {
     /// does, as with local engines.
     pub fn barrier(&self) -> Option<BoxFuture<'static, Result<(), Unavailable>>> {
         self.0.remote.as_ref().map(|remote| remote.barrier())
+    }
+
+    /// A reliance for a request, instead of a barrier at its beginning: see [`remote::relying`].
+    /// `None`: this process may not be the only writer.
+    pub fn rely(&self) -> Option<Arc<Reliance>> {
+        self.0.remote.as_ref()?.rely()
+    }
+
+    /// Confirms the result of a request whose reliance no write has proven. On an error it may be
+    /// outdated.
+    pub fn uphold(
+        &self,
+        reliance: Arc<Reliance>,
+    ) -> Option<BoxFuture<'static, Result<(), Unavailable>>> {
+        self.0.remote.as_ref().map(|remote| remote.uphold(reliance))
     }
 
     /// Whether the state may have other writers than this process.

@@ -11,12 +11,12 @@ pub(crate) mod limits;
 pub(crate) mod shared;
 pub(crate) mod trace;
 
-use crate::exchange::{Authenticated, Exchange, Incoming, Request};
+use crate::exchange::{Authenticated, Exchange, Incoming, Request, StateBasis};
 use crate::rejection::Rejection;
 use crate::state::ServerState;
 use ferrokube_auth::CatchUp;
 use ferrokube_serve::Response;
-use ferrokube_storage::remote::BoxFuture;
+use shared::StateWait;
 
 /// One step of every request before its handler.
 pub(crate) struct Filter {
@@ -28,8 +28,7 @@ pub(crate) struct Filter {
 }
 
 /// The wait of a filter before authentication.
-pub(crate) type WaitBefore =
-    for<'a> fn(&'a ServerState, &Incoming) -> Option<BoxFuture<'a, Result<(), Rejection>>>;
+pub(crate) type WaitBefore = for<'a> fn(&'a ServerState, &Incoming) -> StateWait<'a>;
 
 /// The leaving half of a filter. The exchange may have ended before authentication.
 pub(crate) type Leave = fn(&ServerState, &mut Exchange, &mut Response);
@@ -164,14 +163,15 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
     Ok(())
 }
 
-async fn wait_before(
-    wait: Option<BoxFuture<'_, Result<(), Rejection>>>,
-    exchange: &mut Exchange,
-) -> Result<(), Rejection> {
-    if let Some(wait) = wait {
-        wait.await?;
-        exchange.incoming.caught_up = true;
-    }
+async fn wait_before(wait: StateWait<'_>, exchange: &mut Exchange) -> Result<(), Rejection> {
+    exchange.incoming.basis = match wait {
+        StateWait::Nothing => return Ok(()),
+        StateWait::Relying(reliance) => StateBasis::Sole(reliance),
+        StateWait::Waiting(wait) => {
+            wait.await?;
+            StateBasis::CaughtUp
+        }
+    };
     Ok(())
 }
 

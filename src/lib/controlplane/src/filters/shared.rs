@@ -3,7 +3,9 @@
 //! policies, namespaces and quotas are then as new as the requested object.
 //!
 //! Requests that accept any state (reads with a resourceVersion) do not wait, nor do paths other
-//! than discovery. All that wait at the same time share one probe.
+//! than discovery. All that wait at the same time share one probe. While this server is the only
+//! writer, a request that writes an object relies on that instead; see
+//! [`ferrokube_storage::remote`].
 
 use crate::action::Action;
 use crate::exchange::Incoming;
@@ -11,28 +13,43 @@ use crate::rejection::Rejection;
 use ferrokube_apiextensions::DefinitionLoop;
 use ferrokube_registry::Registry;
 use ferrokube_storage::Prefix;
-use ferrokube_storage::remote::BoxFuture;
+use ferrokube_storage::remote::{BoxFuture, Reliance};
+use std::sync::Arc;
 
 const DEFINITIONS: &str = "customresourcedefinitions";
 
-/// `None`: nothing to wait for.
+/// Outcome of the filter.
+pub(crate) enum StateWait<'a> {
+    Nothing,
+    /// For nothing, as long as no other server writes.
+    Relying(Arc<Reliance>),
+    Waiting(BoxFuture<'a, Result<(), Rejection>>),
+}
+
 pub(crate) fn wait<'a>(
     registry: &'a Registry,
     custom: &'a DefinitionLoop,
     incoming: &Incoming,
-) -> Option<BoxFuture<'a, Result<(), Rejection>>> {
+) -> StateWait<'a> {
     let store = registry.store();
     if !store.is_shared() {
-        return None;
+        return StateWait::Nothing;
     }
     let action = &incoming.action;
     let is_resource = action.resource().is_some();
     // Discovery keeps working while the storage is unavailable.
     if !needs_state(action) || !is_resource && store.trouble().is_some() {
-        return None;
+        return StateWait::Nothing;
     }
-    let reached = registry.reached()?;
-    Some(Box::pin(async move {
+    let are_served = || latest_definition(registry).is_none_or(|latest| custom.has_served(latest));
+    if writes_one(action)
+        && are_served()
+        && let Some(reliance) = registry.rely()
+    {
+        return StateWait::Relying(reliance);
+    }
+    let Some(reached) = registry.reached() else { return StateWait::Nothing };
+    StateWait::Waiting(Box::pin(async move {
         match reached.await {
             Err(failure) if is_resource => return Err(failure.into()),
             _ => {}
@@ -42,6 +59,12 @@ pub(crate) fn wait<'a>(
         }
         Ok(())
     }))
+}
+
+/// Whether it ends with the write of an object, as a rule, and has no other effect here.
+fn writes_one(action: &Action) -> bool {
+    let writes = matches!(action.verb(), "create" | "update" | "patch" | "delete");
+    writes && action.resource().is_some_and(|it| matches!(it.subresource(), "" | "status"))
 }
 
 fn needs_state(action: &Action) -> bool {

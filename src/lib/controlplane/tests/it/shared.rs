@@ -237,3 +237,123 @@ async fn requests_see_what_their_clients_were_shown_by_another_server() {
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
     assert_eq!(lagging(&client, define, &other, widgets, "admin").await, 200);
 }
+
+fn map(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+/// Lets a server find out that it writes alone.
+async fn write_alone(server: &TestServer, client: &SharedClient) {
+    for _ in 0..100 {
+        let before = client.barriers();
+        assert_eq!(server.post(MAPS, &map("probe")).await.code, 201);
+        let is_alone = client.barriers() == before;
+        let path = format!("{MAPS}/probe");
+        assert_eq!(server.send("DELETE", &path, &[], "").await.code, 200);
+        if is_alone {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("it waits for the storage before every write");
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Lets jane make configmaps.
+async fn bind_jane(server: &TestServer) -> u16 {
+    let binding = json!({
+        "metadata": {"name": "maps"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}],
+        "roleRef": {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "maps"},
+    });
+    server.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.code
+}
+
+async fn unbind_jane(server: &TestServer) -> u16 {
+    server.send("DELETE", &format!("{RBAC}/clusterrolebindings/maps"), &[], "").await.code
+}
+
+async fn post_as_jane(server: &TestServer, name: &str) -> u16 {
+    let jane = [("authorization", "Bearer jane")];
+    server.send("POST", MAPS, &jane, map(name).to_string()).await.code
+}
+
+/// A server that writes alone, where jane has no rights, and its connection.
+async fn alone(engine: &SharedEngine) -> (TestServer, SharedClient) {
+    let client = engine.client();
+    let server = connected(client.clone(), "one").await;
+    let rights = json!({
+        "metadata": {"name": "maps"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}],
+    });
+    assert_eq!(server.post(&format!("{RBAC}/clusterroles"), &rights).await.code, 201);
+    tokio::time::pause();
+    write_alone(&server, &client).await;
+    (server, client)
+}
+
+#[tokio::test]
+async fn a_server_that_writes_alone_asks_the_storage_only_to_write() {
+    let engine = SharedEngine::default();
+    let (one, client) = alone(&engine).await;
+    assert_eq!(bind_jane(&one).await, 201);
+    let before = client.barriers();
+    assert_eq!(post_as_jane(&one, "a").await, 201);
+    assert_eq!(client.barriers(), before);
+    assert_eq!(post_as_jane(&one, "a").await, 409);
+    assert!(client.barriers() > before, "what is not written may be outdated");
+    // Another server takes the right away, which the first one does not see.
+    client.hold(true);
+    let other = server(&engine, "other").await;
+    assert_eq!(unbind_jane(&other).await, 200);
+    assert_eq!(post_as_jane(&one, "b").await, 503, "it relied on being alone");
+    assert_eq!(other.get(&format!("{MAPS}/b")).await.code, 404);
+    client.hold(false);
+    assert_eq!(post_as_jane(&one, "b").await, 403);
+    // It waits before its writes now.
+    let before = client.barriers();
+    assert_eq!(one.post(MAPS, &map("c")).await.code, 201);
+    assert!(client.barriers() > before);
+}
+
+/// Not as a refusal, after which clients write again.
+#[tokio::test]
+async fn a_server_that_writes_alone_tells_that_an_outcome_is_unknown() {
+    let engine = SharedEngine::default();
+    let (one, client) = alone(&engine).await;
+    client.hold(true);
+    let written = {
+        let body = map("a");
+        let mut written = pin!(one.post(MAPS, &body));
+        loop {
+            tokio::select! {
+                biased;
+                response = &mut written => break response,
+                () = tokio::time::advance(Duration::from_millis(100)) => {}
+            }
+        }
+    };
+    assert_eq!(written.code, 504, "{}", written.text());
+    client.hold(false);
+    assert_eq!(one.get(&format!("{MAPS}/a")).await.code, 200);
+}
+
+/// Otherwise a client would be refused what it was just allowed.
+#[tokio::test]
+async fn a_server_that_wrote_alone_denies_nothing_in_doubt() {
+    let engine = SharedEngine::default();
+    let (one, client) = alone(&engine).await;
+    client.hold(true);
+    let other = server(&engine, "other").await;
+    assert_eq!(bind_jane(&other).await, 201);
+    let server = one.clone();
+    let denied = tokio::spawn(async move { post_as_jane(&server, "a").await });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!denied.is_finished());
+    client.hold(false);
+    assert_eq!(denied.await.unwrap(), 503, "to be repeated, which is allowed");
+    assert_eq!(post_as_jane(&one, "a").await, 201);
+}

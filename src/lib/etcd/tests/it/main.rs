@@ -10,7 +10,7 @@ mod tls;
 
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{Etcd, EtcdConfig, EtcdTls};
-use ferrokube_storage::remote::RemoteEngine;
+use ferrokube_storage::remote::{ProposalOutcome, RemoteEngine};
 use ferrokube_storage::testing::{
     TextValues, commit, create, delete, key, put, remote_suite, text, write,
 };
@@ -296,7 +296,7 @@ async fn a_revoked_lease_of_a_fence_is_replaced_at_once() {
         soon(async { while engine.barrier().await.is_err() {} }).await;
         let txn = create(&key("configmaps", "ns", "a"), "1");
         // What is cancelled is unknown, so the next fence is written.
-        let cancel = || engine.propose(&txn).now_or_never().is_none();
+        let cancel = || engine.propose(&txn, None).now_or_never().is_none();
         assert!(cancel());
         soon(async { while engine.settle().await.is_err() {} }).await;
         let leases = etcd.post("/v3/lease/leases", "{}");
@@ -310,6 +310,45 @@ async fn a_revoked_lease_of_a_fence_is_replaced_at_once() {
             attempts += 1;
             assert!(attempts < 10, "{why}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_lasts_until_another_process_writes() {
+    for (etcd, _directory) in etcds() {
+        let [one, other] =
+            [(); 2].map(|()| Etcd::new(&config(&etcd.url())).expect("a configuration"));
+        soon(async { while one.barrier().await.is_err() {} }).await;
+        let mut feed = one.open();
+        let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
+        let (claim, at) = one.claim().await.unwrap().expect("etcd has claims");
+        assert_eq!((one.claimed(), other.claimed()), (Some(claim), None));
+        let committed =
+            |outcome: &ProposalOutcome| matches!(outcome, ProposalOutcome::Committed(_));
+        for (text, relies_on) in [("1", Some(claim)), ("2", None), ("3", Some(claim))] {
+            let outcome = one.propose(&write(&a, text), relies_on).await;
+            assert!(committed(&outcome), "{outcome:?}");
+        }
+        let revoking = other.propose(&create(&b, "1"), None).await;
+        assert!(committed(&revoking), "{revoking:?}");
+        // It has no news of that yet, and writes nothing.
+        let refused = one.propose(&create(&key("configmaps", "ns", "c"), "1"), Some(claim)).await;
+        assert!(matches!(refused, ProposalOutcome::NotSole), "{refused:?}");
+        assert_eq!(one.claimed(), None);
+        let outcome = one.propose(&write(&b, "2"), None).await;
+        assert!(committed(&outcome), "{outcome:?}");
+        // The next claim is another one, of which its feed tells that it is revoked.
+        let (next, again) = one.claim().await.unwrap().expect("etcd has claims");
+        assert!(next != claim && again > at);
+        let outcome = one.propose(&write(&a, "4"), Some(claim)).await;
+        assert!(matches!(outcome, ProposalOutcome::NotSole), "{outcome:?}");
+        assert!(committed(&other.propose(&write(&b, "3"), None).await));
+        soon(async {
+            while one.claimed().is_some() {
+                feed.next().await;
+            }
+        })
+        .await;
     }
 }
 

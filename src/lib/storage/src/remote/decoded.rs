@@ -88,7 +88,9 @@ fn length_of_task(changes: &[RemoteChange]) -> usize {
 impl Remote {
     fn key(&self, text: &str) -> Option<Key> {
         let Some(prefix) = self.codec.prefix(text) else {
-            self.unserved.note(text);
+            if self.unserved.note(text) {
+                self.sole.disturb();
+            }
             return None;
         };
         let key = Key::from_journal(text, prefix.len());
@@ -109,6 +111,7 @@ impl Remote {
         if let Some(own) = self.own.lock().written(key, value) {
             return Some(own);
         }
+        self.sole.disturb();
         // Values of others must not end the feed, whatever they are.
         let decoded = catch_unwind(AssertUnwindSafe(|| self.codec.read(key, value)));
         match decoded.unwrap_or_else(|_| Err("the codec panicked".to_owned())) {

@@ -33,7 +33,7 @@ impl Remote {
                 FeedItem::Changes { .. } => {}
                 FeedItem::Lost(why) => {
                     waits(&why);
-                    self.reach.lost(why);
+                    self.lose(why);
                 }
                 FeedItem::Failed(why) => return Err(OpenError::Remote(why)),
             }
@@ -57,7 +57,7 @@ impl Remote {
                     }
                 }
                 FeedItem::Changes { revision, changes } => self.publish(revision, changes).await,
-                FeedItem::Lost(why) => self.reach.lost(why),
+                FeedItem::Lost(why) => self.lose(why),
                 FeedItem::Failed(why) => {
                     tracing::error!(why, "the storage failed: no more writes are accepted");
                     self.core.fail(&why);
@@ -68,8 +68,15 @@ impl Remote {
         }
     }
 
+    /// The feed is interrupted: writes of others may be missed.
+    fn lose(&self, why: String) {
+        self.sole.disturb();
+        self.reach.lost(why);
+    }
+
     async fn replace(&self, revision: Revision, state: Decoding) {
         let entries = state.end().await.into_iter().filter_map(|change| change.entry);
+        self.sole.disturb();
         self.core.published.replace(entries.collect(), revision);
         self.reach.found();
     }
@@ -112,7 +119,11 @@ impl Remote {
     /// The state that a DELETED event shows.
     fn last_state(&self, previous: &Arc<Entry>, revision: Revision) -> Arc<Entry> {
         let (key, created) = (previous.key.clone(), previous.create_revision);
-        let draft = match self.own.lock().last_state(&key, previous.revision) {
+        let own = self.own.lock().deleted(&key, previous.revision);
+        if own.is_none() && !self.codec.may_expire(&key) {
+            self.sole.disturb();
+        }
+        let draft = match own.flatten() {
             Some(put) => DraftEntry::new([&put.value, b""], put.sidecar, revision),
             None => DraftEntry::new(previous.value(), previous.sidecar.clone(), revision),
         };

@@ -24,6 +24,8 @@
 //! - **Reads wait for a barrier** (`barrier.rs`), a revision that is not older than the call. Calls
 //!   join a probe that starts after they arrived. So does every result that was computed without a
 //!   write, such as 404 or a no-op: what it was computed on may be outdated ([`Store::confirm`]).
+//! - **A request that writes waits for no barrier while this process is the only writer**
+//!   (`sole.rs`).
 //! - **Values have the form of their other writers.** A [`ValueCodec`] writes them so, and derives
 //!   this store's form and the sidecar when it reads them. Own writes find both in a table of
 //!   proposals in flight, which saves parsing them.
@@ -50,6 +52,7 @@ mod follower;
 mod line_budget;
 mod proposals;
 mod reach;
+mod sole;
 #[cfg(test)]
 mod tests;
 mod unserved;
@@ -66,6 +69,8 @@ pub use line_budget::LineBudget;
 use parking_lot::Mutex;
 use proposals::OwnWrites;
 use reach::Reach;
+use sole::SoleWriter;
+pub use sole::{Reliance, reliance, relying};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -93,7 +98,13 @@ pub trait RemoteEngine: Send + Sync + 'static {
 
     /// Applies a transaction if all its guards hold; otherwise nothing of it. Every write has a
     /// guard on its key. Bounded in time, cancel safe in that a cancelled call counts as unknown.
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome>;
+    /// With `relies_on` only if that claim stands, else [`ProposalOutcome::NotSole`]; without it a
+    /// claim of another process is revoked first.
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome>;
 
     /// Fences off calls of unknown outcome that required a key to be absent. Returns a revision at
     /// which those that were applied are visible. Bounded in time.
@@ -102,6 +113,25 @@ pub trait RemoteEngine: Send + Sync + 'static {
     /// A revision at which every write is visible that was acknowledged, to anyone, before the
     /// call. The error is shown to operators.
     fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>>;
+
+    /// Claims to be the only writer: transactions of other processes are applied only after one of
+    /// them has revoked the claim. With a revision at which everything is visible that was applied
+    /// before: in the store's numbers, unlike the claim. `None`: the engine has no claims.
+    fn claim(&self) -> BoxFuture<'_, Result<Option<(SoleClaim, Revision)>, String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Revokes the claim of another process: what is shown here may be ahead of what that one has
+    /// published.
+    fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// The last claim, unless it is known to be revoked: at the latest when the feed has given the
+    /// revision at which it was.
+    fn claimed(&self) -> Option<SoleClaim> {
+        None
+    }
 
     /// Makes the feed report its progress soon, as an empty batch, if revisions passed without
     /// events for it.
@@ -156,6 +186,10 @@ pub struct RemoteChange {
     pub value: Option<Bytes>,
 }
 
+/// A claim to be the only writer. Each has another number, which is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoleClaim(pub u64);
+
 /// The engine's reply to a proposal.
 #[derive(Clone, Debug)]
 pub enum ProposalOutcome {
@@ -170,6 +204,8 @@ pub enum ProposalOutcome {
     Unavailable(String),
     /// Applied or not, now or later.
     Unknown(String),
+    /// Not applied, and never will be: the claim that it required is revoked.
+    NotSole,
     /// The engine refuses the transaction as such, for example for its size.
     Invalid(String),
 }
@@ -178,6 +214,11 @@ pub enum ProposalOutcome {
 pub trait ValueCodec: Send + Sync + 'static {
     /// The resource's prefix of a key, with both slashes; `None` for keys that are not objects.
     fn prefix<'a>(&self, key: &'a str) -> Option<&'a str>;
+
+    /// Whether the engine may delete the key by itself, once its TTL has passed.
+    fn may_expire(&self, _key: &Key) -> bool {
+        false
+    }
 
     /// The value in this store's form, and its sidecar.
     ///
@@ -212,6 +253,7 @@ pub(crate) struct Remote {
     probes: mpsc::Sender<Probe>,
     runtime: Handle,
     reach: Arc<Reach>,
+    sole: SoleWriter,
     tasks: Mutex<Vec<AbortHandle>>,
     /// Tasks that decode at a time: twice the cores, so that more is fetched meanwhile.
     decoders: usize,
@@ -249,6 +291,7 @@ impl Remote {
             probes,
             runtime: Handle::current(),
             reach: Arc::default(),
+            sole: SoleWriter::default(),
             tasks: Mutex::default(),
             decoders: available_parallelism().map_or(1, |cores| 2 * cores.get()).min(MAX_DECODERS),
         });
@@ -262,10 +305,12 @@ impl Remote {
                 waiting,
             ))
             .abort_handle(),
+            tokio::spawn(sole::run(Arc::clone(&remote))).abort_handle(),
         ];
         remote.tasks.lock().extend(tasks);
         let mut opening = Opening(Some(Arc::clone(&remote)));
         remote.catch_up(waits).await?;
+        remote.revoke_others().await;
         opening.0 = None;
         Ok(remote)
     }

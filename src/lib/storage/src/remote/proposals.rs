@@ -1,5 +1,6 @@
 //! Writes: proposed until their outcome is known, acknowledged once they are published.
 
+use super::sole::{NOT_SOLE, Reliance, reliance};
 use super::{ProposalOutcome, Remote};
 use crate::entry::{DraftEntry, Entry, Sidecar};
 use crate::head::check_keys;
@@ -32,13 +33,14 @@ const CONFLICT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct OwnWrites {
     next: u64,
-    writes: HashMap<Key, OwnWrite>,
+    /// More than one where writes of the same head were made without a turn.
+    writes: HashMap<Key, Vec<OwnWrite>>,
 }
 
 struct OwnWrite {
     id: u64,
-    /// The value, or the last state of a delete.
-    put: Put,
+    /// The value, or the last state of a delete, if given.
+    put: Option<Put>,
     /// The value as it is proposed.
     sent: Bytes,
     /// Revision of the value that is deleted.
@@ -50,25 +52,26 @@ impl OwnWrites {
         self.next += 1;
         for (write, sent) in txn.writes.iter().zip(sent) {
             let (put, deletes) = match write {
-                Write::Put(put) => (put, None),
-                Write::Delete { last: None, .. } => continue,
-                Write::Delete { key, last: Some(last) } => {
-                    (last, guard(txn, key).and_then(Guard::revision))
+                Write::Put(put) => (Some(put), None),
+                Write::Delete { key, last } => {
+                    (last.as_ref(), guard(txn, key).and_then(Guard::revision))
                 }
             };
             let sent = match sent {
                 Write::Put(put) => put.value.clone(),
                 Write::Delete { .. } => Bytes::new(),
             };
-            let own = OwnWrite { id: self.next, put: put.clone(), sent, deletes };
-            self.writes.insert(write.key().clone(), own);
+            let own = OwnWrite { id: self.next, put: put.cloned(), sent, deletes };
+            self.writes.entry(write.key().clone()).or_default().push(own);
         }
         self.next
     }
 
     fn remove(&mut self, txn: &Txn, id: u64) {
         for write in &txn.writes {
-            if self.writes.get(write.key()).is_some_and(|own| own.id == id) {
+            let Some(writes) = self.writes.get_mut(write.key()) else { continue };
+            writes.retain(|own| own.id != id);
+            if writes.is_empty() {
                 self.writes.remove(write.key());
             }
         }
@@ -76,13 +79,14 @@ impl OwnWrites {
 
     /// The value that is being written as these bytes, and its sidecar.
     pub(super) fn written(&self, key: &Key, sent: &Bytes) -> Option<(Bytes, Sidecar)> {
-        let own = self.writes.get(key).filter(|own| own.deletes.is_none())?;
-        (own.sent == *sent).then(|| (own.put.value.clone(), own.put.sidecar.clone()))
+        let is_it = |own: &&OwnWrite| own.deletes.is_none() && own.sent == *sent;
+        let put = self.writes.get(key)?.iter().find(is_it)?.put.as_ref()?;
+        Some((put.value.clone(), put.sidecar.clone()))
     }
 
-    /// The last state to show of a value that is being deleted.
-    pub(super) fn last_state(&self, key: &Key, deleted: Revision) -> Option<Put> {
-        let own = self.writes.get(key).filter(|own| own.deletes == Some(deleted))?;
+    /// The delete of a value of this revision, if it is this store's: with the last state to show.
+    pub(super) fn deleted(&self, key: &Key, revision: Revision) -> Option<Option<Put>> {
+        let own = self.writes.get(key)?.iter().find(|own| own.deletes == Some(revision))?;
         Some(own.put.clone())
     }
 }
@@ -99,6 +103,8 @@ struct OpenProposal {
     /// Published when it was computed.
     since: Revision,
     own: u64,
+    /// That of the request that writes it.
+    reliance: Option<Arc<Reliance>>,
 }
 
 impl OpenProposal {
@@ -211,7 +217,7 @@ impl Remote {
         let heads = self.guard_writes(&mut txn, given)?;
         let sent = self.form_for_others(&txn);
         let own = self.own.lock().add(&txn, &sent.writes);
-        Ok(OpenProposal { txn, sent, given, heads, since, own })
+        Ok(OpenProposal { txn, sent, given, heads, since, own, reliance: reliance() })
     }
 
     fn form_for_others(&self, txn: &Txn) -> Txn {
@@ -293,7 +299,8 @@ impl Remote {
             }
             *may_be_applied = false;
         }
-        let why = match self.engine.propose(&proposal.sent).await {
+        let claim = proposal.reliance.as_deref().map(Reliance::claim);
+        let why = match self.engine.propose(&proposal.sent, claim).await {
             ProposalOutcome::Committed(revision) => return Ok(ProposalAttempt::Written(revision)),
             ProposalOutcome::Full => match self.found_full(proposal).await? {
                 Some(at) => return Ok(ProposalAttempt::Written(at)),
@@ -315,6 +322,22 @@ impl Remote {
                 self.renew(proposal, key)?
             }
             ProposalOutcome::Unavailable(why) => return Ok(ProposalAttempt::Refused(why)),
+            ProposalOutcome::NotSole => {
+                if let Some(reliance) = &proposal.reliance {
+                    reliance.refute();
+                }
+                // An earlier attempt required the claim, too, so it is not applied from now on.
+                if *may_be_applied {
+                    let settled = match self.engine.settle().await {
+                        Ok(revision) => revision,
+                        Err(why) => return Ok(ProposalAttempt::Failed(why)),
+                    };
+                    if let Some(at) = self.resolve(proposal, settled).await? {
+                        return Ok(ProposalAttempt::Written(at));
+                    }
+                }
+                return Err(CommitError::Unavailable(NOT_SOLE.to_owned()));
+            }
             ProposalOutcome::Unknown(why) => {
                 *may_be_applied = true;
                 why
@@ -431,6 +454,9 @@ impl Remote {
         let needs_space = proposal.txn.writes.iter().any(|write| matches!(write, Write::Put(_)));
         if needs_space && std::mem::take(&mut self.core.head().full) {
             tracing::info!("the storage has space again");
+        }
+        if let Some(reliance) = &proposal.reliance {
+            reliance.prove();
         }
         self.reach.wrote();
         self.core.counters.published(1);

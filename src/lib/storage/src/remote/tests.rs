@@ -1,8 +1,14 @@
 //! A store on an in-memory engine: what it tells of the engine without a caller.
 
 use super::reach::Reach;
-use super::{BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed};
-use crate::testing::{SharedEngine, SharedFault, TextValues, commit, create, delete, key, text};
+use super::relying;
+use super::sole::QUIET;
+use super::{
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, SoleClaim,
+};
+use crate::testing::{
+    SharedEngine, SharedFault, TextValues, commit, create, delete, key, text, write,
+};
 use crate::{CommitError, Environment, Key, Prefix, Revision, Sidecar, Store, Txn, ValueCodec};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -115,8 +121,12 @@ impl RemoteEngine for PagedEngine {
         Box::new(PagedFeed { feed: self.0.open(), pages: VecDeque::new() })
     }
 
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
-        self.0.propose(txn)
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome> {
+        self.0.propose(txn, relies_on)
     }
 
     fn settle(&self) -> BoxFuture<'_, Result<Revision, String>> {
@@ -244,4 +254,83 @@ async fn a_value_that_the_codec_cannot_cope_with_is_left_out() {
     until(|| store.revision() >= revision).await;
     assert!(store.get(&key("configmaps", "ns", "bad")).is_none());
     assert!(store.get(&key("configmaps", "ns", "good")).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_writes_alone_claims_the_engine_until_another_one_writes() {
+    let engine = SharedEngine::default();
+    let (store, client) = attached(&engine).await;
+    let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
+    commit(&store, create(&a, "1")).await.unwrap();
+    assert!(store.rely().is_none(), "others may write");
+    until(|| store.rely().is_some()).await;
+    let reliance = store.rely().unwrap();
+    let written = relying(Arc::clone(&reliance), async { commit(&store, write(&a, "2")).await });
+    written.await.unwrap();
+    assert!(reliance.is_proven());
+    // Writes of the store itself change nothing.
+    tokio::time::sleep(QUIET).await;
+    let reliance = store.rely().expect("it is still alone");
+    store.uphold(Arc::clone(&reliance)).unwrap().await.expect("nothing was missed");
+    let reliance = store.rely().expect("it is still alone");
+    client.hold(true);
+    let (other, _) = attached(&engine).await;
+    commit(&other, write(&b, "1")).await.unwrap();
+    assert!(store.rely().is_some(), "it cannot know");
+    let refused = relying(Arc::clone(&reliance), async { commit(&store, write(&a, "3")).await });
+    assert!(matches!(refused.await, Err(CommitError::Unavailable(_))));
+    assert_eq!(other.get(&a).map(|entry| text(&entry)).as_deref(), Some("2"));
+    client.hold(false);
+    assert!(store.uphold(reliance).unwrap().await.is_err());
+    assert!(store.rely().is_none());
+    commit(&store, write(&a, "3")).await.expect("without a claim");
+    // While each sees the other write, neither claims.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        for (store, key) in [(&store, &a), (&other, &b)] {
+            assert!(store.rely().is_none());
+            commit(store, write(key, "4")).await.unwrap();
+        }
+    }
+    drop(other);
+    until(|| store.rely().is_some()).await;
+    // A program that knows of no claims.
+    engine.write_foreign(b.as_str(), Some("=5"));
+    until(|| store.rely().is_none()).await;
+    for own in [delete(&a), create(&a, "5")] {
+        commit(&store, own).await.unwrap();
+    }
+    until(|| store.rely().is_some()).await;
+    commit(&store, delete(&a)).await.unwrap();
+    tokio::time::sleep(QUIET).await;
+    assert!(store.rely().is_some(), "it was the store's own delete");
+    engine.write_foreign(b.as_str(), None);
+    until(|| store.rely().is_none()).await;
+}
+
+/// The reply is lost, and then the claim: it is not told that nothing was written.
+#[tokio::test(start_paused = true)]
+async fn a_write_of_unknown_outcome_is_resolved_after_its_claim_is_gone() {
+    let engine = SharedEngine::default();
+    let (store, client) = attached(&engine).await;
+    let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
+    commit(&store, create(&a, "1")).await.unwrap();
+    let other = attached(&engine).await.0;
+    for (fault, applied) in [(SharedFault::LoseReply, true), (SharedFault::LoseRequest, false)] {
+        until(|| store.rely().is_some()).await;
+        let reliance = store.rely().unwrap();
+        client.hold(true);
+        engine.fail_next(&[fault]);
+        let text_now = format!("{fault:?}");
+        let written = relying(reliance, async { commit(&store, write(&a, &text_now)).await });
+        let revoked = async {
+            // After the first attempt, before the second one.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            commit(&other, write(&b, &text_now)).await.unwrap();
+            client.hold(false);
+        };
+        let (written, ()) = tokio::join!(written, revoked);
+        assert_eq!(written.is_ok(), applied, "{written:?}");
+        assert_eq!(other.get(&a).is_some_and(|entry| text(&entry) == text_now), applied);
+    }
 }

@@ -12,15 +12,21 @@ const OWN: &str = "ferrokube";
 pub(super) struct UnservedResources(Mutex<BTreeSet<Box<str>>>);
 
 impl UnservedResources {
-    /// Notes a key of a resource that is not served.
-    pub(super) fn note(&self, key: &str) {
+    /// Notes a key of a resource that is not served. False: it is the store's own.
+    pub(super) fn note(&self, key: &str) -> bool {
         let name = resource(key);
-        let mut names = self.0.lock();
-        if name == OWN || names.len() >= MAX_NAMES || names.contains(name) {
-            return;
+        if name == OWN {
+            return false;
         }
-        names.insert(name.into());
-        tracing::info!(resource = name, "objects of this resource are left alone: not served here");
+        let mut names = self.0.lock();
+        if names.len() < MAX_NAMES && !names.contains(name) {
+            names.insert(name.into());
+            tracing::info!(
+                resource = name,
+                "objects of this resource are left alone: not served here"
+            );
+        }
+        true
     }
 }
 
@@ -56,7 +62,9 @@ mod tests {
             unserved.note(key);
         }
         assert_eq!(unserved.0.lock().len(), 1);
-        (0..1000).for_each(|number| unserved.note(&format!("/registry/n{number}/a")));
+        for number in 0..1000 {
+            assert!(unserved.note(&format!("/registry/n{number}/a")));
+        }
         assert_eq!(unserved.0.lock().len(), MAX_NAMES);
     }
 }

@@ -2,7 +2,8 @@
 //! as requested.
 
 use crate::remote::{
-    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, ValueCodec,
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, SoleClaim,
+    ValueCodec,
 };
 use crate::{Guard, Key, Revision, Sidecar, Txn, Write};
 use bytes::Bytes;
@@ -31,6 +32,8 @@ struct State {
     everything: Vec<RemoteChange>,
     /// Feeds from before this revision start over.
     cut: u64,
+    /// Revision of the claim that stands; 0: none.
+    claim: u64,
     faults: VecDeque<SharedFault>,
     proposals: usize,
 }
@@ -60,6 +63,8 @@ pub struct SharedClient {
     held_probes: watch::Sender<bool>,
     is_down: Arc<AtomicBool>,
     barriers: Arc<AtomicU64>,
+    /// The own claim, as far as its feed tells; 0: none.
+    claimed: Arc<AtomicU64>,
 }
 
 impl SharedEngine {
@@ -71,6 +76,7 @@ impl SharedEngine {
             held_probes: watch::Sender::new(false),
             is_down: Arc::default(),
             barriers: Arc::default(),
+            claimed: Arc::default(),
         }
     }
 
@@ -201,11 +207,16 @@ impl RemoteEngine for SharedClient {
             engine: self.engine.clone(),
             held: self.held.subscribe(),
             moved: self.engine.0.moved.subscribe(),
+            claimed: Arc::clone(&self.claimed),
             position: None,
         })
     }
 
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome> {
         Box::pin(async move {
             tokio::task::yield_now().await;
             if self.is_down.load(Ordering::Relaxed) {
@@ -225,6 +236,17 @@ impl RemoteEngine for SharedClient {
                 }
                 Some(SharedFault::LoseRequest) => return lost(),
                 Some(SharedFault::LoseReply | SharedFault::FullAtLast) | None => {}
+            }
+            let (claim, own) = (state.claim, self.claimed.load(Ordering::Acquire));
+            let is_refused = relies_on.is_some_and(|relied| relied.0 != claim || relied.0 != own);
+            if claim != own {
+                self.claimed.store(0, Ordering::Release);
+            }
+            if is_refused {
+                return ProposalOutcome::NotSole;
+            }
+            if claim != own {
+                state.claim = 0;
             }
             let outcome = state.apply(txn);
             self.engine.0.moved.send_replace(state.revision);
@@ -256,6 +278,28 @@ impl RemoteEngine for SharedClient {
         })
     }
 
+    fn claim(&self) -> BoxFuture<'_, Result<Option<(SoleClaim, Revision)>, String>> {
+        Box::pin(async {
+            let mut state = self.engine.0.state.lock();
+            state.revision += 1;
+            state.claim = state.revision;
+            self.claimed.store(state.claim, Ordering::Release);
+            Ok(Some((SoleClaim(state.claim), Revision(state.revision))))
+        })
+    }
+
+    fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            self.engine.0.state.lock().claim = 0;
+            Ok(())
+        })
+    }
+
+    fn claimed(&self) -> Option<SoleClaim> {
+        let claimed = self.claimed.load(Ordering::Acquire);
+        (claimed > 0).then_some(SoleClaim(claimed))
+    }
+
     fn hurry(&self) {
         self.engine.0.moved.send_modify(|_| {});
     }
@@ -265,12 +309,16 @@ struct SharedFeed {
     engine: SharedEngine,
     held: watch::Receiver<bool>,
     moved: watch::Receiver<u64>,
+    claimed: Arc<AtomicU64>,
     position: Option<u64>,
 }
 
 impl SharedFeed {
     fn take(&mut self) -> FeedItem {
         let state = self.engine.0.state.lock();
+        if self.claimed.load(Ordering::Acquire) != state.claim {
+            self.claimed.store(0, Ordering::Release);
+        }
         let revision = Revision(state.revision);
         let item = match self.position.filter(|position| *position >= state.cut) {
             None => FeedItem::State {

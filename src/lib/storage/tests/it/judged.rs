@@ -2,7 +2,7 @@
 //! must find.
 
 use ferrokube_storage::remote::{
-    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed,
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, SoleClaim,
 };
 use ferrokube_storage::testing::{
     ClientLoad, Dice, JudgedEvent, RunningClients, SharedClient, SharedEngine, SharedFault,
@@ -76,7 +76,11 @@ impl RemoteEngine for FaultyEngine {
         Box::new(FaultyFeed { inner, bug, items: 0 })
     }
 
-    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
+    fn propose<'a>(
+        &'a self,
+        txn: &'a Txn,
+        relies_on: Option<SoleClaim>,
+    ) -> BoxFuture<'a, ProposalOutcome> {
         Box::pin(async move {
             tokio::time::sleep(LATENCY).await;
             let unguarded = Txn { guards: Vec::new(), ..txn.clone() };
@@ -86,15 +90,17 @@ impl RemoteEngine for FaultyEngine {
                     let now = self.inner.barrier().await;
                     return ProposalOutcome::Committed(now.unwrap_or_default());
                 }
-                Some(EngineBug::SendUnguarded) => return self.inner.propose(&unguarded).await,
-                _ => self.inner.propose(txn).await,
+                Some(EngineBug::SendUnguarded) => {
+                    return self.inner.propose(&unguarded, relies_on).await;
+                }
+                _ => self.inner.propose(txn, relies_on).await,
             };
             match (self.bug, outcome) {
                 (Some(EngineBug::AcknowledgeConflict), ProposalOutcome::Conflict(_, at)) => {
                     ProposalOutcome::Committed(at)
                 }
                 (Some(EngineBug::SendTwice), ProposalOutcome::Unknown(_)) => {
-                    self.inner.propose(&unguarded).await
+                    self.inner.propose(&unguarded, relies_on).await
                 }
                 (Some(EngineBug::RefuseUnknown), ProposalOutcome::Unknown(_)) => {
                     ProposalOutcome::Invalid("refused".to_owned())
@@ -113,6 +119,18 @@ impl RemoteEngine for FaultyEngine {
             Some(EngineBug::SkipBarrier) => Box::pin(async { Ok(Revision::default()) }),
             _ => self.inner.barrier(),
         }
+    }
+
+    fn claim(&self) -> BoxFuture<'_, Result<Option<(SoleClaim, Revision)>, String>> {
+        self.inner.claim()
+    }
+
+    fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.inner.revoke()
+    }
+
+    fn claimed(&self) -> Option<SoleClaim> {
+        self.inner.claimed()
     }
 
     fn hurry(&self) {
