@@ -113,7 +113,7 @@ impl EtcdShared {
                 Err(_) if relies_on.is_some() => return ProposalOutcome::NotSole,
                 // Another process claims.
                 Err(present) if present != 0 && present != self.sole.claimed() => {
-                    if let Err(status) = self.sole.revoke(present, &self.connection).await {
+                    if let Err(status) = self.sole.revoke(Some(present), &self.connection).await {
                         return ProposalOutcome::Unavailable(self.reason(&status));
                     }
                 }
@@ -226,7 +226,7 @@ impl RemoteEngine for Etcd {
 
     fn revoke(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            let revoked = self.shared.sole.revoke_any(&self.shared.connection).await;
+            let revoked = self.shared.sole.revoke(None, &self.shared.connection).await;
             revoked.map_err(|status| self.shared.reason(&status))
         })
     }

@@ -102,22 +102,16 @@ impl SoleKey {
         Ok(revision)
     }
 
-    /// Revokes the claim of any process. Nothing is written if there is none.
-    pub(crate) async fn revoke_any(&self, connection: &EtcdConnection) -> Result<(), Status> {
-        let delete = RequestUnion::DeleteRange(DeleteRangeRequest { key: self.key.clone() });
-        let request = TxnRequest { success: vec![op(delete)], ..Default::default() };
-        connection.txn(request).await.map(drop)
-    }
-
-    /// Revokes the claim that the key had at this revision.
+    /// Revokes the claim that the key had at this revision, or any. Nothing is written if there is
+    /// none.
     pub(crate) async fn revoke(
         &self,
-        revision: i64,
+        claim: Option<i64>,
         connection: &EtcdConnection,
     ) -> Result<(), Status> {
         let delete = RequestUnion::DeleteRange(DeleteRangeRequest { key: self.key.clone() });
         let request = TxnRequest {
-            compare: vec![self.compare(revision)],
+            compare: claim.map(|revision| self.compare(revision)).into_iter().collect(),
             success: vec![op(delete)],
             ..Default::default()
         };

@@ -18,10 +18,11 @@ use std::sync::Arc;
 
 const DEFINITIONS: &str = "customresourcedefinitions";
 
-/// Outcome of the filter.
+/// The wait of a request.
 pub(crate) enum StateWait<'a> {
+    /// None.
     Nothing,
-    /// For nothing, as long as no other server writes.
+    /// None, as long as no other server writes.
     Relying(Arc<Reliance>),
     Waiting(BoxFuture<'a, Result<(), Rejection>>),
 }
