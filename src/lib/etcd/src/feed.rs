@@ -54,6 +54,8 @@ pub(crate) struct EtcdFeed {
     /// Version that was warned of, if it needed that.
     warned: String,
     stream: Option<MemberWatch>,
+    /// Where the stream began. Events of this revision were returned before it.
+    began: Revision,
     /// Whether the next state is the initial one, which may be older. Later ones must not go back.
     may_be_old: bool,
     is_failing: bool,
@@ -111,6 +113,7 @@ impl EtcdFeed {
             member: 0,
             warned: String::new(),
             stream: None,
+            began: Revision::default(),
             may_be_old: true,
             is_failing: false,
             failures: 0,
@@ -335,7 +338,9 @@ impl EtcdFeed {
             self.check().await?;
         }
         let (key, range_end) = self.shared.bounds();
-        let start_revision = i64::try_from(after.0).unwrap_or(i64::MAX).saturating_add(1);
+        // Not at the next one: of a history that is compacted to where a watch begins, etcd before
+        // 3.5.18 may leave out a delete at that revision (etcd#18089, #19179). 0: the present.
+        let start_revision = i64::try_from(after.0).unwrap_or(i64::MAX).max(1);
         let create = WatchCreateRequest { key, range_end, start_revision };
         let (requests, waiting) = mpsc::channel(MAX_REQUESTS);
         let create = EtcdWatchRequest { request: Some(WatchRequestUnion::Create(create)) };
@@ -346,7 +351,7 @@ impl EtcdFeed {
         // Others may have moved on to a member whose version is unknown.
         let stream = self.shared.connection.watch(self.checked, waiting).await;
         self.stream = Some(stream.map_err(|error| self.lost(&error))?);
-        self.requests = Some(requests);
+        (self.requests, self.began) = (Some(requests), after);
         if self.position.is_some() {
             self.publish_requests();
         }
@@ -408,7 +413,7 @@ impl EtcdFeed {
         Ok(())
     }
 
-    fn read(&mut self, response: WatchResponse) -> Result<Option<FeedItem>, Broken> {
+    fn read(&mut self, mut response: WatchResponse) -> Result<Option<FeedItem>, Broken> {
         if response.compact_revision > 0 {
             return Err(Broken::Compacted);
         }
@@ -421,6 +426,9 @@ impl EtcdFeed {
             // A member behind a load balancer, whose version is unknown.
             self.shared.has_progress.store(false, Ordering::Release);
         }
+        let is_progress = !response.created && response.events.is_empty();
+        let is_new = |kv: &KeyValue| revision(kv.mod_revision) != self.began;
+        response.events.retain(|event| event.kv.as_ref().is_some_and(is_new));
         let position = self.position.unwrap_or_default();
         let mut previous = Revision(position.0 + 1);
         for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
@@ -431,7 +439,6 @@ impl EtcdFeed {
             }
             previous = revision(kv.mod_revision);
         }
-        let is_progress = !response.created && response.events.is_empty();
         let is_told = is_progress && self.shared.has_progress.load(Ordering::Acquire);
         if is_told && self.lags(header.revision) {
             let url = self.shared.connection.url();

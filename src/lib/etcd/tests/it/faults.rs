@@ -5,7 +5,9 @@ use crate::{attach, attach_with, catch_up, config, etcds, soon, until_written};
 use ferrokube_etcd::testing::EtcdProcess;
 use ferrokube_etcd::{EtcdConfig, MigratedEtcd};
 use ferrokube_storage::testing::{TextValues, commit, create, delete, key, text, write};
-use ferrokube_storage::{CommitError, Environment, Key, OpenError, Prefix, Store, WatchError};
+use ferrokube_storage::{
+    CommitError, Environment, Key, OpenError, Prefix, Revision, Store, WatchError,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -325,6 +327,30 @@ async fn fault_20_a_compaction_while_cut_off_ends_watches_and_loses_nothing() {
         let mut again = store.watch(&prefix, store.revision()).unwrap();
         until_written(&other, || write(&object("kept"), "2")).await;
         assert_eq!(soon(again.next(10)).await.unwrap().len(), 1);
+    }
+}
+
+/// etcd before 3.4.36 and 3.5.18 may leave a delete out of a watch that begins at its revision, once
+/// the history is compacted to there (etcd#18089, #19179).
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_20_a_delete_that_is_compacted_while_cut_off_is_not_missed() {
+    for (etcd, _directory) in etcds() {
+        let proxy = Proxy::new(&etcd.url()).await;
+        let store = attach_with(&config(&proxy.url())).await;
+        let other = attach(&etcd).await;
+        let [deleted, kept] = ["deleted", "kept"].map(|name| key("configmaps", "ns", name));
+        commit(&other, create(&kept, "1")).await.unwrap();
+        let before = commit(&other, create(&deleted, "1")).await.unwrap().revision;
+        catch_up(&store).await;
+        proxy.sever();
+        let next = commit(&other, delete(&deleted)).await.unwrap().revision;
+        assert_eq!(next, Revision(before.0 + 1), "the first that is missing");
+        compact(&etcd, &other);
+        commit(&other, write(&kept, "2")).await.unwrap();
+        proxy.heal();
+        catch_up(&store).await;
+        assert!(store.get(&deleted).is_none());
+        assert_eq!(text(&store.get(&kept).unwrap()), "2");
     }
 }
 
