@@ -342,7 +342,8 @@ async fn judge_on(hosts: &TestHosts, executables: &[PathBuf]) {
         compactor.abort();
         let recorder = clients.recorder.clone();
         let violations = clients.finish(async |last| truth.until(last).await).await;
-        assert!(violations.is_empty(), "{violations:#?}");
+        let logs = || setup.servers.iter().map(Cluster::log).collect::<Vec<_>>().join("\n---\n");
+        assert!(violations.is_empty(), "{violations:#?}\n{}", logs());
         let [writes, reads, events] = recorder.counts();
         println!("{count} faults, {writes} writes, {reads} reads, {events} events");
         assert!(writes > count && reads > count && events > count, "{writes} {reads} {events}");

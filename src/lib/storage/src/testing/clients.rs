@@ -1,15 +1,23 @@
 //! Clients of several stores, whose doings a [`ClientRecorder`] notes.
 
-use super::judge::{Acknowledgement, ClientRecorder, JudgedEvent, JudgedWrite, WatchRecord};
+use super::judge::{
+    Acknowledgement, ClientRecorder, JudgedEvent, JudgedWrite, SeenValue, WatchRecord,
+};
 use super::{Dice, PUT_EPOCH, commit, delete, key, text, write};
+use crate::remote::relying;
 use crate::{CommitError, Guard, Key, Prefix, Revision, Store, Topic, Txn, WatchError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 const RESOURCE: &str = "configmaps";
 /// Start of the name of keys whose first event ends every watch.
 const LAST: &str = "zz-last";
+
+/// Milliseconds within which clients continue after a rest.
+const AWAKENING: usize = 50;
 
 /// Operations of the clients.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +38,7 @@ pub struct RunningClients {
     /// Their operations.
     pub recorder: ClientRecorder,
     is_over: Arc<AtomicBool>,
+    is_resting: watch::Sender<bool>,
     clients: JoinSet<()>,
     watches: JoinSet<()>,
 }
@@ -39,10 +48,11 @@ impl RunningClients {
     pub fn start(stores: &[Store], load: ClientLoad) -> Self {
         let recorder = ClientRecorder::default();
         let is_over = Arc::new(AtomicBool::new(load.operations > 0));
+        let is_resting = watch::Sender::new(false);
         let (mut clients, mut watches) = (JoinSet::new(), JoinSet::new());
         for (index, store) in stores.iter().enumerate() {
             for is_of_topic in [false, true] {
-                watches.spawn(watch(index, store.clone(), recorder.clone(), is_of_topic));
+                watches.spawn(follow(index, store.clone(), recorder.clone(), is_of_topic));
             }
             for number in 0..load.clients {
                 let client = StoreClient {
@@ -51,11 +61,19 @@ impl RunningClients {
                     load,
                     recorder: recorder.clone(),
                     is_over: Arc::clone(&is_over),
+                    is_resting: is_resting.subscribe(),
                 };
                 clients.spawn(client.run());
             }
         }
-        Self { stores: stores.to_vec(), recorder, is_over, clients, watches }
+        Self { stores: stores.to_vec(), recorder, is_over, is_resting, clients, watches }
+    }
+
+    /// Lets the clients do nothing for a while, after which a store may have claimed its engine.
+    pub async fn rest(&self, time: Duration) {
+        self.is_resting.send_replace(true);
+        tokio::time::sleep(time).await;
+        self.is_resting.send_replace(false);
     }
 
     /// Lets the clients end, then ends all watches by a last event. Returns what contradicts the
@@ -110,26 +128,40 @@ fn acknowledgement(outcome: Result<&Revision, &CommitError>) -> Acknowledgement 
     }
 }
 
+/// One of the keys that all share.
+fn object_key(number: usize) -> Key {
+    key(RESOURCE, "ns", &format!("k{number}"))
+}
+
 struct StoreClient {
     store: (usize, Store),
     number: usize,
     load: ClientLoad,
     recorder: ClientRecorder,
     is_over: Arc<AtomicBool>,
+    is_resting: watch::Receiver<bool>,
 }
 
 impl StoreClient {
-    async fn run(self) {
+    async fn run(mut self) {
         let own = (self.store.0 * self.load.clients + self.number) as u64;
         let mut dice = Dice::new(self.load.seed * 1000 + own + 1);
         let mut number = 0;
         while number < self.load.operations || !self.is_over.load(Ordering::Relaxed) {
             number += 1;
-            let object = key(RESOURCE, "ns", &format!("k{}", dice.below(self.load.keys)));
-            match dice.below(8) {
+            if *self.is_resting.borrow() {
+                let _ = self.is_resting.wait_for(|is_resting| !is_resting).await;
+                tokio::time::sleep(Duration::from_millis(dice.below(AWAKENING) as u64)).await;
+            }
+            let object = object_key(dice.below(self.load.keys));
+            match dice.below(9) {
                 0..4 => self.read(&object).await,
-                4 => self.write(&object, None).await,
-                _ => self.write(&object, Some(format!("c{own}-{number}"))).await,
+                4 => self.request(self.write(&object, None)).await,
+                5 => self.request(tokio::task::yield_now()).await,
+                _ => {
+                    let text = format!("c{own}-{number}");
+                    self.request(self.write(&object, Some(text))).await;
+                }
             }
         }
     }
@@ -143,8 +175,33 @@ impl StoreClient {
             // Writers of an engine that is down fail at once, too.
             return tokio::task::yield_now().await;
         }
-        let seen = store.get(object).map(|entry| (entry.revision, text(&entry)));
-        self.recorder.read(*index, began, object, seen);
+        self.recorder.read(*index, began, object, self.seen(object));
+    }
+
+    fn seen(&self, object: &Key) -> SeenValue {
+        self.store.1.get(object).map(|entry| (entry.revision, text(&entry)))
+    }
+
+    /// A request that may write. While the store writes alone, it reads all keys before that,
+    /// without a barrier, as a request reads rights.
+    async fn request(&self, request: impl Future<Output = ()>) {
+        let (index, store) = &self.store;
+        let began = self.recorder.now();
+        let Some(reliance) = store.rely() else {
+            return request.await;
+        };
+        let keys: Vec<Key> = (0..self.load.keys).map(object_key).collect();
+        let seen: Vec<SeenValue> = keys.iter().map(|key| self.seen(key)).collect();
+        relying(Arc::clone(&reliance), request).await;
+        if !reliance.is_proven()
+            && let Some(barrier) = store.uphold(reliance)
+            && barrier.await.is_err()
+        {
+            return;
+        }
+        for (key, seen) in keys.iter().zip(seen) {
+            self.recorder.read(*index, began, key, seen);
+        }
     }
 
     /// Writes on the head that this store has, which may be outdated.
@@ -176,7 +233,7 @@ impl StoreClient {
 }
 
 /// Watches until the last event; starts over when the history is gone.
-async fn watch(index: usize, store: Store, recorder: ClientRecorder, is_of_topic: bool) {
+async fn follow(index: usize, store: Store, recorder: ClientRecorder, is_of_topic: bool) {
     let prefix = Prefix::new(RESOURCE).unwrap();
     let is_last = |key: &Key| key.name().starts_with(LAST);
     loop {

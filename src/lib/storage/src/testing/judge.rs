@@ -354,10 +354,13 @@ impl<'a> Judge<'a> {
                 }
                 Act::Read(seen) => {
                     let found = self.first_view(&operation.key, seen, floor);
-                    self.check(found.is_some(), || {
-                        let store = operation.store;
-                        format!("a read of store {store} is older than {floor}: {operation:?}")
-                    });
+                    if found.is_none() {
+                        let (store, next) =
+                            (operation.store, self.state_after(&operation.key, seen));
+                        let what = format!("a read of store {store} is older than {floor}");
+                        let what = format!("{what}: {operation:?}, after which came {next:?}");
+                        self.violations.push(what);
+                    }
                     found
                 }
             };
@@ -382,6 +385,12 @@ impl<'a> Judge<'a> {
         let mut at = 0..states.len();
         let at = at.find(|at| is_seen(states[*at]) && ends_after(states.get(at + 1)))?;
         Some(states[at].revision)
+    }
+
+    /// The state that a key had after the one that was seen.
+    fn state_after(&self, key: &Key, seen: &SeenValue) -> Option<&'a JudgedEvent> {
+        let at = seen.as_ref().map(|(revision, _)| *revision).unwrap_or_default();
+        self.of(key).iter().find(|event| event.revision > at).copied()
     }
 
     /// Whether the value before or after an event has no fields.

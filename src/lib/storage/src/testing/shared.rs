@@ -65,6 +65,7 @@ pub struct SharedClient {
     barriers: Arc<AtomicU64>,
     /// The own claim, as far as its feed tells; 0: none.
     claimed: Arc<AtomicU64>,
+    leaves_claims: Arc<AtomicBool>,
 }
 
 impl SharedEngine {
@@ -77,6 +78,7 @@ impl SharedEngine {
             is_down: Arc::default(),
             barriers: Arc::default(),
             claimed: Arc::default(),
+            leaves_claims: Arc::default(),
         }
     }
 
@@ -195,6 +197,11 @@ impl SharedClient {
         self.is_down.store(is_down, Ordering::Relaxed);
     }
 
+    /// From now on it writes without revoking the claims of others.
+    pub fn leave_claims(&self) {
+        self.leaves_claims.store(true, Ordering::Relaxed);
+    }
+
     /// Number of probes.
     pub fn barriers(&self) -> u64 {
         self.barriers.load(Ordering::Relaxed)
@@ -245,7 +252,7 @@ impl RemoteEngine for SharedClient {
             if is_refused {
                 return ProposalOutcome::NotSole;
             }
-            if claim != own {
+            if claim != own && !self.leaves_claims.load(Ordering::Relaxed) {
                 state.claim = 0;
             }
             let outcome = state.apply(txn);

@@ -19,6 +19,10 @@ const STORES: usize = 3;
 const LATENCY: Duration = Duration::from_millis(2);
 /// How late a feed is that reads should wait for.
 const LATE: Duration = Duration::from_millis(20);
+/// Shortest rest after which a store has claimed its engine, and how much longer it may be: which
+/// of the stores has, differs.
+const QUIET: u64 = 20;
+const MORE_QUIET: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EngineBug {
@@ -38,9 +42,13 @@ enum EngineBug {
     DropEvents,
     /// The feed gives events of a batch in another order.
     SwapEvents,
+    /// Writes are applied although the claim that they rely on is revoked.
+    IgnoreClaim,
+    /// Claims are not revoked by others.
+    LeaveClaims,
 }
 
-const BUGS: [EngineBug; 8] = [
+const BUGS: [EngineBug; 10] = [
     EngineBug::AcknowledgeUnsent,
     EngineBug::AcknowledgeConflict,
     EngineBug::SendUnguarded,
@@ -49,12 +57,22 @@ const BUGS: [EngineBug; 8] = [
     EngineBug::SkipBarrier,
     EngineBug::DropEvents,
     EngineBug::SwapEvents,
+    EngineBug::IgnoreClaim,
+    EngineBug::LeaveClaims,
 ];
+
+impl EngineBug {
+    /// Whether a store with a prompt feed shows it too rarely.
+    fn needs_late_feed(self) -> bool {
+        matches!(self, Self::SkipBarrier | Self::IgnoreClaim | Self::LeaveClaims)
+    }
+}
 
 /// A connection with a bug.
 struct FaultyEngine {
     inner: SharedClient,
     bug: Option<EngineBug>,
+    has_late_feed: bool,
     /// Since the start.
     proposals: AtomicUsize,
 }
@@ -72,8 +90,8 @@ fn is_last(change: &RemoteChange) -> bool {
 
 impl RemoteEngine for FaultyEngine {
     fn open(&self) -> Box<dyn RemoteFeed> {
-        let (inner, bug) = (self.inner.open(), self.bug);
-        Box::new(FaultyFeed { inner, bug, items: 0 })
+        let (inner, bug, is_late) = (self.inner.open(), self.bug, self.has_late_feed);
+        Box::new(FaultyFeed { inner, bug, is_late, items: 0 })
     }
 
     fn propose<'a>(
@@ -93,6 +111,7 @@ impl RemoteEngine for FaultyEngine {
                 Some(EngineBug::SendUnguarded) => {
                     return self.inner.propose(&unguarded, relies_on).await;
                 }
+                Some(EngineBug::IgnoreClaim) => self.inner.propose(txn, None).await,
                 _ => self.inner.propose(txn, relies_on).await,
             };
             match (self.bug, outcome) {
@@ -141,6 +160,7 @@ impl RemoteEngine for FaultyEngine {
 struct FaultyFeed {
     inner: Box<dyn RemoteFeed>,
     bug: Option<EngineBug>,
+    is_late: bool,
     items: usize,
 }
 
@@ -152,10 +172,11 @@ impl RemoteFeed for FaultyFeed {
             for _ in 0..10 {
                 yield_now().await;
             }
-            if self.bug == Some(EngineBug::SkipBarrier) {
+            let item = self.inner.next().await;
+            if self.is_late {
                 tokio::time::sleep(LATE).await;
             }
-            match (self.bug, self.inner.next().await) {
+            match (self.bug, item) {
                 (Some(EngineBug::DropEvents), FeedItem::Changes { revision, mut changes })
                     if self.items.is_multiple_of(5) =>
                 {
@@ -179,9 +200,14 @@ async fn run(bug: Option<EngineBug>, seed: u64) -> (Vec<String>, [usize; 3]) {
     let engine = SharedEngine::default();
     let mut stores = Vec::new();
     for index in 0..STORES {
+        let inner = engine.client();
+        if index != 1 && bug == Some(EngineBug::LeaveClaims) {
+            inner.leave_claims();
+        }
+        let has_late_feed = index == 1 && bug.map_or(seed % 2 == 1, EngineBug::needs_late_feed);
         let bug = bug.filter(|_| index == 1);
-        let client =
-            FaultyEngine { inner: engine.client(), bug, proposals: AtomicUsize::default() };
+        let proposals = AtomicUsize::default();
+        let client = FaultyEngine { inner, bug, has_late_feed, proposals };
         let parts = Environment::default();
         let attached = Store::attach(Arc::new(client), Arc::new(TextValues), 64 << 20, parts).await;
         stores.push(attached.unwrap());
@@ -190,7 +216,12 @@ async fn run(bug: Option<EngineBug>, seed: u64) -> (Vec<String>, [usize; 3]) {
     let clients = RunningClients::start(&stores, load);
     let recorder = clients.recorder.clone();
     let mut dice = Dice::new(seed + 1);
-    for _ in 0..60 {
+    for round in 0..60 {
+        if round % 5 == 4 {
+            engine.heal();
+            let more = dice.below(MORE_QUIET) as u64;
+            clients.rest(Duration::from_secs(QUIET + more)).await;
+        }
         let fault = match dice.below(7) {
             0 => Some(SharedFault::LoseRequest),
             1 => Some(SharedFault::Unavailable),
