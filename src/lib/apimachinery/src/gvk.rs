@@ -65,10 +65,15 @@ impl GroupVersionKind {
 
     /// Whether it is [`Self::api_version`].
     pub fn is_api_version(&self, text: &str) -> bool {
-        match self.group.as_str() {
-            "" => text == self.version,
-            group => text.split_once('/') == Some((group, self.version.as_str())),
-        }
+        is_api_version(text, &self.group, &self.version)
+    }
+}
+
+/// Whether it is the `apiVersion` of a group and version.
+pub fn is_api_version(text: &str, group: &str, version: &str) -> bool {
+    match group {
+        "" => text == version,
+        group => text.split_once('/') == Some((group, version)),
     }
 }
 

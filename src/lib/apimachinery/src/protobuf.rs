@@ -121,16 +121,8 @@ impl Messages {
     pub fn read(&self, message: &str, body: &[u8]) -> Result<Document, ProtobufError> {
         let index = self.index_of(message)?;
         let envelope = Envelope::read(body)?;
-        let mut document = match read::message(self, index, envelope.raw)? {
-            Value::Object(fields) => Document::from(fields),
-            _ => return Err(ProtobufError::malformed("the message is no object")),
-        };
-        for (field, text) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
-            if !text.is_empty() {
-                document.set(&[field], text);
-            }
-        }
-        Ok(document)
+        let types = [("kind", envelope.kind), ("apiVersion", envelope.api_version)];
+        read::object(self, index, envelope.raw, types).map(Document::from)
     }
 
     /// `(apiVersion, kind)` of the envelope, to choose the message.

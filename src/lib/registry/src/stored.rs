@@ -7,6 +7,7 @@ use crate::decode::ObjectDecoder;
 use crate::meta;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::gvk::is_api_version;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::protobuf::{MAGIC, Messages};
 use ferrokube_resource::{Definition, DefinitionVersion};
@@ -147,11 +148,9 @@ fn version_of<'a>(
 }
 
 fn version_index(owner: &Definition, api_version: &str, kind: &str) -> Option<usize> {
-    let is_own = |version: &usize| {
-        let gvk = owner.gvk(*version);
-        gvk.api_version() == api_version && gvk.kind == kind
-    };
-    (0..owner.versions.len()).find(is_own)
+    let is_own =
+        |version: &DefinitionVersion| is_api_version(api_version, &owner.group, &version.name);
+    owner.versions.iter().position(is_own).filter(|_| owner.kind == kind)
 }
 
 /// The storage version, whose fields the objects of this version have.

@@ -17,17 +17,26 @@ use std::cell::Cell;
 /// Nesting limit of messages; JSON in them may be nested up to [`MAX_DEPTH`].
 const MAX_NESTING: usize = 150;
 
-/// Decodes a bare message.
-pub(super) fn message(
+/// Decodes a bare message that is an object, and sets further fields unless they are empty.
+pub(super) fn object(
     messages: &Messages,
     index: usize,
     bytes: &[u8],
-) -> Result<Value, ProtobufError> {
+    more: [(&str, Cow<'_, str>); 2],
+) -> Result<Map, ProtobufError> {
+    let message = messages.message(index);
+    if message.special != Special::None {
+        return Err(ProtobufError::malformed("the message is no object"));
+    }
     // Strings take no more than in the body.
     let room = Cell::new(LARGEST.saturating_sub(2 * bytes.len()));
-    Ok(MessageReader { messages, room: &room }
-        .message(index, bytes, 0)?
-        .unwrap_or_else(|| Value::Object(Map::new())))
+    let mut map = Map::new();
+    MessageReader { messages, room: &room }.fields(message, bytes, 0, &mut map)?;
+    for (field, text) in more.into_iter().filter(|(_, text)| !text.is_empty()) {
+        map.insert(field, Value::from(text));
+    }
+    map.shrink_to_fit();
+    Ok(map)
 }
 
 #[derive(Clone, Copy)]

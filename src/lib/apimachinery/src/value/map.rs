@@ -60,11 +60,12 @@ enum FieldsMut<'a> {
 
 fn find(fields: &[MapField], key: &str) -> Result<usize, usize> {
     if fields.len() <= LINEAR {
-        // Most lookups hit, or are greater than all keys: testing for equality first is cheap.
+        // Testing for equality first is cheap, and most fields that are added follow all others.
         if let Some(at) = fields.iter().position(|(name, _)| name == key) {
             return Ok(at);
         }
-        return Err(fields.iter().take_while(|(name, _)| name.as_str() < key).count());
+        let before = fields.iter().rposition(|(name, _)| name.as_str() < key);
+        return Err(before.map_or(0, |at| at + 1));
     }
     fields.binary_search_by(|(name, _)| name.as_str().cmp(key))
 }
@@ -113,6 +114,9 @@ impl Map {
     /// Value of a field, mutably.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         match self.fields_mut() {
+            FieldsMut::Slice(fields) if fields.len() <= LINEAR => {
+                fields.iter_mut().find(|(name, _)| name == key).map(|(_, value)| value)
+            }
             FieldsMut::Slice(fields) => find(fields, key).ok().map(|at| &mut fields[at].1),
             FieldsMut::Tree(tree) => tree.get_mut(key),
         }
