@@ -213,7 +213,11 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
     let on_etcd: Vec<Binary> = on_etcd.collect();
     for binary in binaries.into_iter().chain(on_etcd) {
         let own = OwnServer::start(Arc::new(binary)).await?;
-        targets.push(Arc::new(LoadTarget::of(&own)?));
+        let target = LoadTarget::of(&own)?;
+        if own.has_etcd() {
+            target.writes_alone().await.with_context(|| target.name.clone())?;
+        }
+        targets.push(Arc::new(target));
         started.push(own);
     }
     for text in &options.target {

@@ -109,6 +109,10 @@ impl OwnServer {
         Ok(Self { binary, process, etcd, directory, ready: begun.elapsed() })
     }
 
+    pub(crate) fn has_etcd(&self) -> bool {
+        self.etcd.is_some()
+    }
+
     /// Administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join("data/admin.kubeconfig")

@@ -1,5 +1,6 @@
 //! Servers to measure: by kubeconfig or URL, or started for the run.
 
+use crate::connection::{HttpVersion, LoadConnection, LoadRequest};
 use crate::measure::listeners;
 use crate::process::{Binary, OwnServer};
 use anyhow::{Context, bail};
@@ -10,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::ExposeSecret;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A running server.
 pub(crate) struct LoadTarget {
@@ -48,6 +50,21 @@ impl LoadTarget {
             Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
         target.binary = Some(own.binary.clone());
         Ok(target)
+    }
+
+    /// Waits until a server on an etcd of its own writes as it does in the long run: alone.
+    pub(crate) async fn writes_alone(&self) -> anyhow::Result<()> {
+        const GAUGE: &[u8] = b"\nferrokube_store_writes_alone 1\n";
+        let mut connection = LoadConnection::open(self, HttpVersion::Http1).await?;
+        let metrics = LoadRequest::get("/metrics");
+        let is_alone = async {
+            while !connection.ask(&metrics).await?.1.windows(GAUGE.len()).any(|part| part == GAUGE)
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(Duration::from_secs(60), is_alone).await.context("no claim in 60 s")?
     }
 
     fn from_kubeconfig(

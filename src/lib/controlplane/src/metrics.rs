@@ -188,6 +188,7 @@ struct StoreMetrics {
     live_bytes: Gauge,
     journal_bytes: Gauge,
     disk_full: Gauge,
+    writes_alone: Gauge,
     damaged: Gauge,
     repairs: Gauge,
     history_lost: Gauge,
@@ -366,6 +367,11 @@ impl Metrics {
                 "ferrokube_store_disk_full",
                 "1 while puts are refused for lack of space",
                 &store.disk_full,
+            ),
+            (
+                "ferrokube_store_writes_alone",
+                "1 while this server relies on being the only one that writes to etcd",
+                &store.writes_alone,
             ),
             (
                 "ferrokube_store_damaged",
@@ -547,6 +553,7 @@ impl Metrics {
             (&store.live_bytes, stats.live_bytes),
             (&store.journal_bytes, stats.journal_bytes),
             (&store.disk_full, u64::from(stats.disk_full)),
+            (&store.writes_alone, u64::from(stats.writes_alone)),
             (&store.damaged, u64::from(stats.damaged)),
             (&store.repairs, stats.repairs),
             (&store.history_lost, stats.history_lost.0),

@@ -47,6 +47,8 @@ pub struct Stats {
     pub rewrites: u64,
     /// Whether growth is refused for lack of space.
     pub disk_full: bool,
+    /// Whether writes rely on this process being the only writer of a remote engine.
+    pub writes_alone: bool,
     /// Whether a journal file is known to be damaged and not replaced yet: the state served is
     /// intact, but a start would refuse the file.
     pub damaged: bool,

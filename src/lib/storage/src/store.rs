@@ -422,7 +422,8 @@ impl Store {
 
     /// Metrics. Iterates over resources, not over entries.
     pub fn stats(&self) -> Stats {
-        self.0.core.stats()
+        let writes_alone = self.rely().is_some();
+        Stats { writes_alone, ..self.0.core.stats() }
     }
 
     /// Bytes of all live values. Cheap, lock-free.

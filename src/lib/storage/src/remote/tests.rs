@@ -262,8 +262,9 @@ async fn a_store_that_writes_alone_claims_the_engine_until_another_one_writes() 
     let (store, client) = attached(&engine).await;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
     commit(&store, create(&a, "1")).await.unwrap();
-    assert!(store.rely().is_none(), "others may write");
+    assert!(store.rely().is_none() && !store.stats().writes_alone, "others may write");
     until(|| store.rely().is_some()).await;
+    assert!(store.stats().writes_alone);
     let reliance = store.rely().unwrap();
     let written = relying(Arc::clone(&reliance), async { commit(&store, write(&a, "2")).await });
     written.await.unwrap();
