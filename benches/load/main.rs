@@ -215,7 +215,7 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
         let own = OwnServer::start(Arc::new(binary)).await?;
         let target = LoadTarget::of(&own)?;
         if own.has_etcd() {
-            target.writes_alone().await.with_context(|| target.name.clone())?;
+            target.wait_until_alone().await.with_context(|| target.name.clone())?;
         }
         targets.push(Arc::new(target));
         started.push(own);

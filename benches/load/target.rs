@@ -3,7 +3,7 @@
 use crate::connection::{HttpVersion, LoadConnection, LoadRequest};
 use crate::measure::listeners;
 use crate::process::{Binary, OwnServer};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use base64::Engine;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rustls::pki_types::pem::PemObject;
@@ -52,17 +52,23 @@ impl LoadTarget {
         Ok(target)
     }
 
-    /// Waits until a server on an etcd of its own writes as it does in the long run: alone.
-    pub(crate) async fn writes_alone(&self) -> anyhow::Result<()> {
-        const GAUGE: &[u8] = b"\nferrokube_store_writes_alone 1\n";
+    /// Waits until a server on an etcd of its own writes as it does in the long run: alone. Older
+    /// ones have no gauge of that.
+    pub(crate) async fn wait_until_alone(&self) -> anyhow::Result<()> {
+        const GAUGE: &str = "\nferrokube_store_writes_alone ";
         let mut connection = LoadConnection::open(self, HttpVersion::Http1).await?;
         let metrics = LoadRequest::get("/metrics");
         let is_alone = async {
-            while !connection.ask(&metrics).await?.1.windows(GAUGE.len()).any(|part| part == GAUGE)
-            {
+            loop {
+                let (status, body) = connection.ask(&metrics).await?;
+                ensure!(status.is_success(), "/metrics was answered with {status}");
+                let text = String::from_utf8_lossy(&body);
+                let Some((_, value)) = text.split_once(GAUGE) else { return Ok(()) };
+                if value.starts_with('1') {
+                    return Ok(());
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            Ok(())
         };
         tokio::time::timeout(Duration::from_secs(60), is_alone).await.context("no claim in 60 s")?
     }

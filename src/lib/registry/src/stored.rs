@@ -150,7 +150,7 @@ fn version_of<'a>(
 fn version_index(owner: &Definition, api_version: &str, kind: &str) -> Option<usize> {
     let is_own =
         |version: &DefinitionVersion| is_api_version(api_version, &owner.group, &version.name);
-    owner.versions.iter().position(is_own).filter(|_| owner.kind == kind)
+    if owner.kind == kind { owner.versions.iter().position(is_own) } else { None }
 }
 
 /// The storage version, whose fields the objects of this version have.

@@ -330,8 +330,8 @@ async fn fault_20_a_compaction_while_cut_off_ends_watches_and_loses_nothing() {
     }
 }
 
-/// etcd before 3.4.36 and 3.5.18 may leave a delete out of a watch that begins at its revision, once
-/// the history is compacted to there (etcd#18089, #19179).
+/// etcd before 3.4.34 and 3.5.16 leaves a delete out of a watch that begins at its revision, once
+/// the history is compacted up to it (etcd#18089): of the versions installed here, 3.4 does.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_20_a_delete_that_is_compacted_while_cut_off_is_not_missed() {
     for (etcd, _directory) in etcds() {
@@ -340,17 +340,25 @@ async fn fault_20_a_delete_that_is_compacted_while_cut_off_is_not_missed() {
         let other = attach(&etcd).await;
         let [deleted, kept] = ["deleted", "kept"].map(|name| key("configmaps", "ns", name));
         commit(&other, create(&kept, "1")).await.unwrap();
-        let before = commit(&other, create(&deleted, "1")).await.unwrap().revision;
-        catch_up(&store).await;
-        proxy.sever();
-        let next = commit(&other, delete(&deleted)).await.unwrap().revision;
-        assert_eq!(next, Revision(before.0 + 1), "the first that is missing");
-        compact(&etcd, &other);
-        commit(&other, write(&kept, "2")).await.unwrap();
-        proxy.heal();
-        catch_up(&store).await;
-        assert!(store.get(&deleted).is_none());
-        assert_eq!(text(&store.get(&kept).unwrap()), "2");
+        let mut round = 0;
+        let mut is_next = false;
+        while !is_next {
+            round += 1;
+            let made = commit(&other, create(&deleted, "1")).await.unwrap().revision;
+            catch_up(&store).await;
+            proxy.sever();
+            let gone = commit(&other, delete(&deleted)).await.unwrap().revision;
+            let body = format!(r#"{{"revision":"{gone}","physical":true}}"#);
+            assert!(etcd.post("/v3/kv/compaction", &body).contains("header"));
+            let value = format!("{round}");
+            commit(&other, write(&kept, &value)).await.unwrap();
+            proxy.heal();
+            catch_up(&store).await;
+            assert!(store.get(&deleted).is_none());
+            assert_eq!(text(&store.get(&kept).unwrap()), value);
+            // Else the marker that tells old versions' progress was written in between.
+            is_next = gone == Revision(made.0 + 1);
+        }
     }
 }
 

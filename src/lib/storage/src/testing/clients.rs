@@ -17,7 +17,7 @@ const RESOURCE: &str = "configmaps";
 const LAST: &str = "zz-last";
 
 /// Milliseconds within which clients continue after a rest.
-const AWAKENING: usize = 50;
+const AWAKENING_MS: usize = 50;
 
 /// Operations of the clients.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,7 @@ impl StoreClient {
             number += 1;
             if *self.is_resting.borrow() {
                 let _ = self.is_resting.wait_for(|is_resting| !is_resting).await;
-                tokio::time::sleep(Duration::from_millis(dice.below(AWAKENING) as u64)).await;
+                tokio::time::sleep(Duration::from_millis(dice.below(AWAKENING_MS) as u64)).await;
             }
             let object = object_key(dice.below(self.load.keys));
             match dice.below(9) {

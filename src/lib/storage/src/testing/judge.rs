@@ -355,10 +355,10 @@ impl<'a> Judge<'a> {
                 Act::Read(seen) => {
                     let found = self.first_view(&operation.key, seen, floor);
                     if found.is_none() {
-                        let (store, next) =
-                            (operation.store, self.state_after(&operation.key, seen));
+                        let (store, present) =
+                            (operation.store, self.state_at(&operation.key, floor));
                         let what = format!("a read of store {store} is older than {floor}");
-                        let what = format!("{what}: {operation:?}, after which came {next:?}");
+                        let what = format!("{what}: {operation:?}, when it was {present:?}");
                         self.violations.push(what);
                     }
                     found
@@ -387,10 +387,8 @@ impl<'a> Judge<'a> {
         Some(states[at].revision)
     }
 
-    /// The state that a key had after the one that was seen.
-    fn state_after(&self, key: &Key, seen: &SeenValue) -> Option<&'a JudgedEvent> {
-        let at = seen.as_ref().map(|(revision, _)| *revision).unwrap_or_default();
-        self.of(key).iter().find(|event| event.revision > at).copied()
+    fn state_at(&self, key: &Key, revision: Revision) -> Option<&'a JudgedEvent> {
+        self.of(key).iter().rfind(|event| event.revision <= revision).copied()
     }
 
     /// Whether the value before or after an event has no fields.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The engine; a [`SharedClient`] connects a store with it.
@@ -66,6 +67,7 @@ pub struct SharedClient {
     /// The own claim, as far as its feed tells; 0: none.
     claimed: Arc<AtomicU64>,
     leaves_claims: Arc<AtomicBool>,
+    delay: Duration,
 }
 
 impl SharedEngine {
@@ -79,6 +81,7 @@ impl SharedEngine {
             barriers: Arc::default(),
             claimed: Arc::default(),
             leaves_claims: Arc::default(),
+            delay: Duration::ZERO,
         }
     }
 
@@ -182,6 +185,12 @@ impl State {
 }
 
 impl SharedClient {
+    /// With a feed that gives everything this much later.
+    #[must_use]
+    pub fn with_late_feed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// Pauses or resumes the feed.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
@@ -215,6 +224,7 @@ impl RemoteEngine for SharedClient {
             held: self.held.subscribe(),
             moved: self.engine.0.moved.subscribe(),
             claimed: Arc::clone(&self.claimed),
+            delay: self.delay,
             position: None,
         })
     }
@@ -317,6 +327,7 @@ struct SharedFeed {
     held: watch::Receiver<bool>,
     moved: watch::Receiver<u64>,
     claimed: Arc<AtomicU64>,
+    delay: Duration,
     position: Option<u64>,
 }
 
@@ -350,6 +361,7 @@ impl RemoteFeed for SharedFeed {
         Box::pin(async move {
             if self.position.is_some() {
                 let _ = self.moved.changed().await;
+                tokio::time::sleep(self.delay).await;
             }
             let _ = self.held.wait_for(|held| !held).await;
             self.take()

@@ -19,10 +19,10 @@ const STORES: usize = 3;
 const LATENCY: Duration = Duration::from_millis(2);
 /// How late a feed is that reads should wait for.
 const LATE: Duration = Duration::from_millis(20);
-/// Shortest rest after which a store has claimed its engine, and how much longer it may be: which
-/// of the stores has, differs.
-const QUIET: u64 = 20;
-const MORE_QUIET: usize = 40;
+/// A rest after which a store has claimed its engine.
+const QUIET: Duration = Duration::from_secs(20);
+/// Limit of what is added to it at random, so that different stores have.
+const MORE_QUIET_SECONDS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EngineBug {
@@ -72,7 +72,6 @@ impl EngineBug {
 struct FaultyEngine {
     inner: SharedClient,
     bug: Option<EngineBug>,
-    has_late_feed: bool,
     /// Since the start.
     proposals: AtomicUsize,
 }
@@ -90,8 +89,8 @@ fn is_last(change: &RemoteChange) -> bool {
 
 impl RemoteEngine for FaultyEngine {
     fn open(&self) -> Box<dyn RemoteFeed> {
-        let (inner, bug, is_late) = (self.inner.open(), self.bug, self.has_late_feed);
-        Box::new(FaultyFeed { inner, bug, is_late, items: 0 })
+        let (inner, bug) = (self.inner.open(), self.bug);
+        Box::new(FaultyFeed { inner, bug, items: 0 })
     }
 
     fn propose<'a>(
@@ -160,7 +159,6 @@ impl RemoteEngine for FaultyEngine {
 struct FaultyFeed {
     inner: Box<dyn RemoteFeed>,
     bug: Option<EngineBug>,
-    is_late: bool,
     items: usize,
 }
 
@@ -172,11 +170,7 @@ impl RemoteFeed for FaultyFeed {
             for _ in 0..10 {
                 yield_now().await;
             }
-            let item = self.inner.next().await;
-            if self.is_late {
-                tokio::time::sleep(LATE).await;
-            }
-            match (self.bug, item) {
+            match (self.bug, self.inner.next().await) {
                 (Some(EngineBug::DropEvents), FeedItem::Changes { revision, mut changes })
                     if self.items.is_multiple_of(5) =>
                 {
@@ -200,14 +194,15 @@ async fn run(bug: Option<EngineBug>, seed: u64) -> (Vec<String>, [usize; 3]) {
     let engine = SharedEngine::default();
     let mut stores = Vec::new();
     for index in 0..STORES {
-        let inner = engine.client();
+        let mut inner = engine.client();
+        if index == 1 && bug.map_or(seed % 2 == 1, EngineBug::needs_late_feed) {
+            inner = inner.with_late_feed(LATE);
+        }
         if index != 1 && bug == Some(EngineBug::LeaveClaims) {
             inner.leave_claims();
         }
-        let has_late_feed = index == 1 && bug.map_or(seed % 2 == 1, EngineBug::needs_late_feed);
         let bug = bug.filter(|_| index == 1);
-        let proposals = AtomicUsize::default();
-        let client = FaultyEngine { inner, bug, has_late_feed, proposals };
+        let client = FaultyEngine { inner, bug, proposals: AtomicUsize::default() };
         let parts = Environment::default();
         let attached = Store::attach(Arc::new(client), Arc::new(TextValues), 64 << 20, parts).await;
         stores.push(attached.unwrap());
@@ -219,8 +214,8 @@ async fn run(bug: Option<EngineBug>, seed: u64) -> (Vec<String>, [usize; 3]) {
     for round in 0..60 {
         if round % 5 == 4 {
             engine.heal();
-            let more = dice.below(MORE_QUIET) as u64;
-            clients.rest(Duration::from_secs(QUIET + more)).await;
+            let more = Duration::from_secs(dice.below(MORE_QUIET_SECONDS) as u64);
+            clients.rest(QUIET + more).await;
         }
         let fault = match dice.below(7) {
             0 => Some(SharedFault::LoseRequest),
