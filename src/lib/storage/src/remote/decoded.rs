@@ -10,7 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Most changes that a task decodes, and bytes of their values after which it has enough.
+/// Changes that a task decodes, at least and at most, and bytes of their values after which it has
+/// enough.
+const MIN_TASK_CHANGES: usize = 100;
 const TASK_CHANGES: usize = 1000;
 const TASK_BYTES: usize = 4 << 20;
 /// Most tasks at a time: a hostile value takes tens of MiB while it is decoded.
@@ -38,9 +40,11 @@ impl Decoding {
 
     /// Adds changes. Waits while too many are being decoded.
     pub(super) async fn add(&mut self, changes: Vec<RemoteChange>) {
+        let share = changes.len().div_ceil(self.remote.decoders);
+        let most = share.clamp(MIN_TASK_CHANGES, TASK_CHANGES);
         let mut changes = changes.into_iter();
         while !changes.as_slice().is_empty() {
-            let length = length_of_task(changes.as_slice());
+            let length = length_of_task(changes.as_slice(), most);
             let part: Vec<_> = changes.by_ref().take(length).collect();
             if self.tasks.is_empty() && changes.as_slice().is_empty() {
                 self.done.extend(part.into_iter().filter_map(|change| self.remote.decode(change)));
@@ -76,13 +80,13 @@ impl Decoding {
 }
 
 /// Number of changes of the next task, which has at least one.
-fn length_of_task(changes: &[RemoteChange]) -> usize {
+fn length_of_task(changes: &[RemoteChange], most: usize) -> usize {
     let mut bytes = 0;
-    let enough = changes.iter().take(TASK_CHANGES).position(|change| {
+    let enough = changes.iter().take(most).position(|change| {
         bytes += change.value.as_ref().map_or(0, Bytes::len);
         bytes >= TASK_BYTES
     });
-    enough.map_or(changes.len().min(TASK_CHANGES), |at| at + 1)
+    enough.map_or(changes.len().min(most), |at| at + 1)
 }
 
 impl Remote {
