@@ -340,7 +340,7 @@ impl EtcdFeed {
         let (key, range_end) = self.shared.bounds();
         // Not at the next one: etcd before 3.4.36 and 3.5.18 may leave out a delete at the
         // revision where a watch begins, if the history is compacted up to it (etcd#18089, #19179).
-        // The cost: etcd gets to a watch that begins in the past within 100 ms. 0 would mean now.
+        // The cost: etcd serves a watch that begins in the past within 100 ms. 0 would mean now.
         let start_revision = i64::try_from(after.0).unwrap_or(i64::MAX).max(1);
         let create = WatchCreateRequest { key, range_end, start_revision };
         let (requests, waiting) = mpsc::channel(MAX_REQUESTS);

@@ -58,14 +58,22 @@ enum FieldsMut<'a> {
     Tree(&'a mut BTreeMap<Text, Value>),
 }
 
+/// Index of a field.
+fn position(fields: &[MapField], key: &str) -> Option<usize> {
+    if fields.len() <= LINEAR {
+        return fields.iter().position(|(name, _)| name == key);
+    }
+    find(fields, key).ok()
+}
+
+/// Index of a field, or that of a missing one once it is added.
 fn find(fields: &[MapField], key: &str) -> Result<usize, usize> {
     if fields.len() <= LINEAR {
         // Testing for equality first is cheap, and most fields that are added follow all others.
-        if let Some(at) = fields.iter().position(|(name, _)| name == key) {
-            return Ok(at);
-        }
-        let before = fields.iter().rposition(|(name, _)| name.as_str() < key);
-        return Err(before.map_or(0, |at| at + 1));
+        return position(fields, key).ok_or_else(|| {
+            let before = fields.iter().rposition(|(name, _)| name.as_str() < key);
+            before.map_or(0, |at| at + 1)
+        });
     }
     fields.binary_search_by(|(name, _)| name.as_str().cmp(key))
 }
@@ -103,10 +111,7 @@ impl Map {
     /// Value of a field.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self.fields() {
-            MapFields::Slice(fields) if fields.len() <= LINEAR => {
-                fields.iter().find(|(name, _)| name == key).map(|(_, value)| value)
-            }
-            MapFields::Slice(fields) => Some(&fields[find(fields, key).ok()?].1),
+            MapFields::Slice(fields) => position(fields, key).map(|at| &fields[at].1),
             MapFields::Tree(tree) => tree.get(key),
         }
     }
@@ -114,10 +119,7 @@ impl Map {
     /// Value of a field, mutably.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         match self.fields_mut() {
-            FieldsMut::Slice(fields) if fields.len() <= LINEAR => {
-                fields.iter_mut().find(|(name, _)| name == key).map(|(_, value)| value)
-            }
-            FieldsMut::Slice(fields) => find(fields, key).ok().map(|at| &mut fields[at].1),
+            FieldsMut::Slice(fields) => position(fields, key).map(|at| &mut fields[at].1),
             FieldsMut::Tree(tree) => tree.get_mut(key),
         }
     }
@@ -126,7 +128,7 @@ impl Map {
     pub fn get_key_value(&self, key: &str) -> Option<(&Text, &Value)> {
         match self.fields() {
             MapFields::Slice(fields) => {
-                find(fields, key).ok().map(|at| (&fields[at].0, &fields[at].1))
+                position(fields, key).map(|at| (&fields[at].0, &fields[at].1))
             }
             MapFields::Tree(tree) => tree.get_key_value(key),
         }
@@ -178,7 +180,7 @@ impl Map {
             return None;
         }
         match self.growing(0) {
-            Growing::Few(fields) => find(fields, key).ok().map(|at| fields.remove(at).1),
+            Growing::Few(fields) => position(fields, key).map(|at| fields.remove(at).1),
             Growing::Many(tree) => tree.remove(key),
         }
     }

@@ -4,10 +4,9 @@
 //! no other server runs, what is published here is all that anyone has seen. So a process that
 //! has seen no one else's writes for a while claims the engine ([`RemoteEngine::claim`]). Another
 //! store must revoke the claim before it starts to serve, and before its next transaction is
-//! applied. A write that relied on a
-//! claim ([`Reliance`]) is applied only if that claim still stands, which proves afterwards that
-//! nothing was missed. What ends without such a write has to prove it by a barrier
-//! ([`Store::uphold`](crate::Store::uphold)).
+//! applied. A write that relied on a claim ([`Reliance`]) is applied only if that claim still
+//! stands, which proves afterwards that nothing was missed. What ends without such a write has to
+//! prove it by a barrier ([`Store::uphold`](crate::Store::uphold)).
 //!
 //! Programs that know of no claims, such as kube-apiserver, are seen by their writes: one of them
 //! ends the claim here when its event arrives, and a running one writes every ten seconds. What
