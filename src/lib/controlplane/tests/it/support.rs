@@ -17,6 +17,8 @@ use ferrokube_storage::{Config, Entry, Prefix, Revision, Store};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -154,7 +156,9 @@ pub(crate) const BOUND: Duration = Duration::from_secs(180);
 /// Stops tokio's clock until it is dropped, also while everything waits for another thread. From
 /// then on time is paused.
 pub(crate) struct StoppedClock {
-    _blocking: std::sync::mpsc::Sender<()>,
+    _blocking: Sender<()>,
+    /// It has been stopped for too long.
+    is_late: Arc<AtomicBool>,
 }
 
 impl StoppedClock {
@@ -163,13 +167,25 @@ impl StoppedClock {
         Self::held()
     }
 
-    /// The same for a clock that may run: that one goes on. Nor for longer than a failing test
-    /// should wait.
+    /// The same for a clock that may run: that one goes on. A test fails that needs it for longer
+    /// than [`BOUND`].
     pub(crate) fn held() -> Self {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let is_late = Arc::<AtomicBool>::default();
+        let late = Arc::clone(&is_late);
         // A paused clock does not advance by itself while a blocking task runs.
-        tokio::task::spawn_blocking(move || receiver.recv_timeout(BOUND));
-        Self { _blocking: sender }
+        tokio::task::spawn_blocking(move || {
+            let ended = receiver.recv_timeout(BOUND);
+            late.store(ended == Err(RecvTimeoutError::Timeout), Ordering::Relaxed);
+        });
+        Self { _blocking: sender, is_late }
+    }
+}
+
+impl Drop for StoppedClock {
+    fn drop(&mut self) {
+        let is_late = self.is_late.load(Ordering::Relaxed) && !std::thread::panicking();
+        assert!(!is_late, "what ran with a stopped clock waited until the clock went on");
     }
 }
 
