@@ -245,6 +245,16 @@ impl fmt::Debug for InProcessBody {
     }
 }
 
+fn poll_body(
+    body: &mut Option<CountedBody>,
+    task: &mut Context<'_>,
+) -> Poll<Option<io::Result<Frame<CountedChunk>>>> {
+    match body {
+        Some(body) => Pin::new(body).poll_frame(task),
+        None => Poll::Ready(None),
+    }
+}
+
 impl Body for InProcessBody {
     type Data = Bytes;
     type Error = io::Error;
@@ -253,15 +263,15 @@ impl Body for InProcessBody {
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let Self { body: source, stream } = &mut *self;
-        if stream.as_ref().is_some_and(|stream| stream.entry.is_cut()) {
-            // Of the server nothing stays open.
-            return Poll::Ready(source.take().map(|_| Err(ended())));
-        }
-        let Some(body) = source else { return Poll::Ready(None) };
+        let Self { body, stream } = &mut *self;
         let polled = match stream {
-            Some(stream) => stream.gate.poll(task, |task| Pin::new(body).poll_frame(task)),
-            None => Pin::new(body).poll_frame(task),
+            // Within the gate, which has the task by then: a cut after the check wakes it.
+            Some(OpenStream { gate, entry }) => gate.poll(task, |task| match entry.is_cut() {
+                // Of the server nothing stays open.
+                true => Poll::Ready(body.take().map(|_| Err(ended()))),
+                false => poll_body(body, task),
+            }),
+            None => poll_body(body, task),
         };
         // Not copied, unless the chunk references bytes in several places.
         let whole = |mut chunk: CountedChunk| chunk.copy_to_bytes(chunk.remaining());

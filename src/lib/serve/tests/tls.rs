@@ -51,8 +51,8 @@ async fn plain_http_gets_an_http_response() {
     assert_eq!(failed_handshakes(&setup, 5).await, 5);
 }
 
-/// The number of them, once this many are counted: a connection is counted after its client saw the end
-/// of it.
+/// The number of them, once this many are counted: a connection is counted after its client saw
+/// the end of it.
 async fn failed_handshakes(setup: &Setup, count: u64) -> u64 {
     let failed = || setup.stats.handshakes_failed.load(Ordering::Relaxed);
     bounded(async {
