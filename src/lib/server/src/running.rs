@@ -32,11 +32,12 @@ pub struct RunningControlPlane {
     url: String,
     in_process: InProcess,
     kubeconfig: PathBuf,
-    trigger: ShutdownTrigger,
-    shutdown: Shutdown,
-    /// The listener; returns the number of connections that were cut off.
+    /// The listener; returns the number of connections that were cut off. Dropped before the
+    /// trigger, which would let it drain.
     serving: JoinSet<usize>,
     tasks: JoinSet<()>,
+    trigger: ShutdownTrigger,
+    shutdown: Shutdown,
     /// Names of the admission steps.
     steps: Vec<&'static str>,
     /// Locked until the end: dropped last.
@@ -48,10 +49,11 @@ struct Listening {
     stats: Arc<ListenerStats>,
     url: String,
     in_process: InProcess,
-    trigger: ShutdownTrigger,
-    shutdown: Shutdown,
+    /// Dropped before the trigger, as above.
     serving: JoinSet<usize>,
     tasks: JoinSet<()>,
+    trigger: ShutdownTrigger,
+    shutdown: Shutdown,
 }
 
 impl Listening {

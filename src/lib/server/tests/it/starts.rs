@@ -98,7 +98,8 @@ async fn clients_in_the_process_end_with_their_plane_and_keep_nothing_of_it() {
             true => plane.stop().await,
             false => drop(plane),
         }
-        let watched = tokio::time::timeout(BOUND, watch).await.unwrap().unwrap();
+        let watched = tokio::time::timeout(BOUND, watch).await;
+        let watched = watched.unwrap_or_else(|_| panic!("round {round}: it is open")).unwrap();
         assert_eq!(watched.is_ok(), is_stopped, "{:?}", watched.err());
         for client in &ended {
             let error = asked(client).await.unwrap_err();
