@@ -32,6 +32,7 @@ mod engine;
 mod feed;
 mod fence;
 mod keys;
+mod late_flush;
 mod lease;
 mod migrated;
 mod proto;
