@@ -1,5 +1,5 @@
-//! A stream whose messages leave together: HTTP/2 flushes after each, which costs both ends a system
-//! call. With 16 connections that create, six of ten are saved.
+//! A stream whose messages leave together: HTTP/2 flushes after each, which costs both ends a
+//! system call. With 16 clients that create, six of ten are saved.
 
 use parking_lot::Mutex;
 use std::io;
