@@ -45,8 +45,8 @@ use target::LoadTarget;
 #[derive(Parser, Debug)]
 #[command(name = "load", about = "Measures API servers", long_about = None)]
 struct LoadOptions {
-    /// [NAME=]PATH [FLAG...]: a ferrokube to start in a temporary directory; without any server,
-    /// the one cargo built
+    /// [NAME=]PATH [ROLE] [FLAG...]: a ferrokube to start in a temporary directory, all-in-one or
+    /// in another role; without any server, the one cargo built
     #[arg(long)]
     binary: Vec<String>,
     /// Executable of etcd: start each binary a second time, as NAME-etcd, with its state in an etcd

@@ -10,12 +10,18 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+fn all_roles() -> String {
+    "all-in-one".to_owned()
+}
+
 /// A binary to start.
 #[derive(Clone)]
 pub(crate) struct Binary {
     /// Name in the report.
     pub(crate) name: String,
     path: PathBuf,
+    /// Subcommand.
+    role: String,
     /// Flags in addition to those for directory and port.
     flags: Vec<String>,
     /// The etcd that is started for each server; `None`: its state is in its directory.
@@ -23,7 +29,7 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    /// `[NAME=]PATH [FLAG...]`; the name defaults to the file name.
+    /// `[NAME=]PATH [ROLE] [FLAG...]`; the name defaults to the file name.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut words = text.split_whitespace();
         let first = words.next().context("empty argument")?;
@@ -31,8 +37,9 @@ impl Binary {
             first.split_once('=').map_or((None, first), |(name, path)| (Some(name), path));
         let file = Path::new(path).file_name().context("not a file")?;
         let name = name.map_or_else(|| file.to_string_lossy().into_owned(), str::to_owned);
-        let flags = words.map(str::to_owned).collect();
-        Ok(Self { name, path: path.into(), flags, etcd: None })
+        let mut words = words.map(str::to_owned).peekable();
+        let role = words.next_if(|word| !word.starts_with('-')).unwrap_or_else(all_roles);
+        Ok(Self { name, path: path.into(), role, flags: words.collect(), etcd: None })
     }
 
     /// The same with its state in an etcd of this executable.
@@ -56,7 +63,8 @@ impl Binary {
     /// If there is none.
     pub(crate) fn ours() -> anyhow::Result<Self> {
         let path = ferrokube_benches::built_binary()?;
-        Ok(Self { name: "ferrokube".to_owned(), path, flags: Vec::new(), etcd: None })
+        let (name, role) = ("ferrokube".to_owned(), all_roles());
+        Ok(Self { name, path, role, flags: Vec::new(), etcd: None })
     }
 }
 
@@ -90,7 +98,7 @@ impl OwnServer {
     ) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let mut process = Command::new(&binary.path)
-            .args(["all-in-one", "--secure-port", "0", "--data-dir"])
+            .args([&binary.role, "--secure-port", "0", "--data-dir"])
             .arg(directory.path().join("data"))
             .args(&binary.flags)
             .args(etcd.as_ref().map(|etcd| format!("--etcd-servers={}", etcd.url())))
