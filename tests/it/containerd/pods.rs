@@ -215,8 +215,10 @@ async fn a_volume_in_memory_and_parts_of_volumes_are_mounted_and_released() {
         let own = node.containerd.path("kubelet").display().to_string();
         all.lines().filter(|line| line.contains(&own)).count()
     };
-    let is_seen_or_over = |pod: &Value| mounted() == 3 || is_over(pod);
-    let pod = node.until("mounts", "the volume in memory and two parts", is_seen_or_over).await;
+    let runs_or_is_over = |pod: &Value| pod["status"]["phase"] == "Running" || is_over(pod);
+    let pod = node.until("mounts", "it runs", runs_or_is_over).await;
+    assert_eq!(pod["status"]["phase"], "Running", "{pod}\n{}", node.log());
+    assert_eq!(mounted(), 3, "the volume in memory, and two parts");
     let uid = pod["metadata"]["uid"].as_str().unwrap();
     let disk = format!("kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/disk/seen");
     fs::write(node.containerd.path(&disk), "").unwrap();

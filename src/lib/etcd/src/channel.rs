@@ -245,7 +245,7 @@ async fn drive(
         }
     };
     tokio::select! {
-        // Its calls have the error.
+        // Its calls fail.
         () = exchange => {}
         () = silence => {}
     }

@@ -1,5 +1,5 @@
-//! A stream whose messages leave together: HTTP/2 flushes after each, which costs both ends a
-//! system call. With 16 clients that create, six of ten are saved.
+//! A stream whose messages leave together: h2 writes out after each that is not small, which costs
+//! both ends a system call. With 16 clients that create objects, six of ten are saved.
 
 use parking_lot::Mutex;
 use std::io;
@@ -65,6 +65,7 @@ mod tests {
     use super::*;
     use futures::FutureExt;
     use std::future::poll_fn;
+    use std::pin::pin;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
@@ -80,7 +81,21 @@ mod tests {
         poll_fn(|task| stream.poll_write_out(task)).await.expect("written");
         let length = far.read(&mut seen).await.expect("they arrive");
         assert_eq!(&seen[..length], b"ab");
-        stream.write_all(&vec![0; WRITE_BYTES + 1]).await.expect("written");
-        assert_eq!(far.read(&mut seen).await.expect("they arrive"), WRITE_BYTES + 1);
+        stream.write_all(&vec![0; WRITE_BYTES - 1]).await.expect("buffered");
+        assert!(far.read(&mut seen).now_or_never().is_none());
+        stream.write_all(b"cd").await.expect("buffered");
+        assert_eq!(far.read(&mut seen).await.expect("they arrive"), WRITE_BYTES - 1);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_nothing_is_waited_for() {
+        let (near, mut far) = tokio::io::duplex(2);
+        let mut stream = LateFlush::new(near);
+        stream.write_all(b"abc").await.expect("buffered");
+        let mut written = pin!(poll_fn(|task| stream.poll_write_out(task)));
+        assert!(written.as_mut().now_or_never().is_none());
+        let mut seen = [0; 2];
+        far.read_exact(&mut seen).await.expect("they arrive");
+        written.await.expect("written");
     }
 }

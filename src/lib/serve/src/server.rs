@@ -144,7 +144,10 @@ impl Server {
         let _ = tokio::time::timeout(drain, ended).await;
         let left = connections.len() + own.in_flight();
         connections.shutdown().await;
-        own.finish();
+        // Else it is being dropped, which cuts off everything.
+        if shutdown.is_ordered() {
+            own.finish();
+        }
         left
     }
 }

@@ -34,6 +34,11 @@ impl Shutdown {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
+    /// Whether it has begun by [`ShutdownTrigger::begin`].
+    pub(crate) fn is_ordered(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Resolves once it has begun. Cancel safe.
     pub async fn begun(&self) {
         let mut receiver = self.0.clone();
@@ -53,10 +58,10 @@ mod tests {
         trigger.begin();
         trigger.begin();
         shutdown.begun().await;
-        assert!(shutdown.is_begun() && trigger.shutdown().is_begun());
+        assert!(shutdown.is_begun() && trigger.shutdown().is_begun() && shutdown.is_ordered());
         let (trigger, shutdown) = ShutdownTrigger::new();
         drop(trigger);
         shutdown.begun().await;
-        assert!(shutdown.is_begun());
+        assert!(shutdown.is_begun() && !shutdown.is_ordered());
     }
 }

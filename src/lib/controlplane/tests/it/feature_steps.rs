@@ -48,7 +48,7 @@ async fn f18_a_field_is_dropped_at_once_and_published_until_it_is_off() {
     let begun = Instant::now();
     while published(&server).await != [false; 2] {
         assert!(begun.elapsed() < BOUND, "the field is still published");
-        // Cached documents are no reason to leave the worker.
+        // Documents in the cache are read without waiting: the server's tasks need a turn.
         tokio::task::yield_now().await;
     }
     stopped(&off).await;

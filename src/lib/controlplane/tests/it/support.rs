@@ -157,7 +157,7 @@ pub(crate) const BOUND: Duration = Duration::from_secs(180);
 /// then on time is paused.
 pub(crate) struct StoppedClock {
     _blocking: Sender<()>,
-    /// It has been stopped for too long.
+    /// It was held for longer than [`BOUND`].
     is_late: Arc<AtomicBool>,
 }
 
@@ -185,7 +185,7 @@ impl StoppedClock {
 impl Drop for StoppedClock {
     fn drop(&mut self) {
         let is_late = self.is_late.load(Ordering::Relaxed) && !std::thread::panicking();
-        assert!(!is_late, "what ran with a stopped clock waited until the clock went on");
+        assert!(!is_late, "the clock was held for longer than {BOUND:?}");
     }
 }
 
