@@ -2,7 +2,7 @@
 //! call, and its head and message leave together. With the queues of a general transport each call
 //! wakes several tasks, here and in etcd.
 
-use crate::late_flush::LateFlush;
+use crate::cork::CallCork;
 use crate::tls;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt, Shared};
@@ -207,8 +207,8 @@ trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
 async fn open(stream: Box<dyn ByteStream>) -> io::Result<Sender> {
-    let stream = LateFlush::new(stream);
-    let output = stream.clone();
+    let stream = CallCork::new(stream);
+    let cork = stream.clone();
     let handshake = h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -217,19 +217,19 @@ async fn open(stream: Box<dyn ByteStream>) -> io::Result<Sender> {
         .handshake(stream);
     let (sender, mut connection) = handshake.await.map_err(io::Error::other)?;
     let pings = connection.ping_pong().expect("taken once");
-    tokio::spawn(drive(connection, output, pings));
+    tokio::spawn(drive(connection, cork, pings));
     Ok(sender)
 }
 
 /// Runs a connection until it ends or its server falls silent: then its calls fail.
 async fn drive(
-    mut connection: Connection<LateFlush<Box<dyn ByteStream>>, Bytes>,
-    output: LateFlush<Box<dyn ByteStream>>,
+    mut connection: Connection<CallCork<Box<dyn ByteStream>>, Bytes>,
+    cork: CallCork<Box<dyn ByteStream>>,
     mut pings: PingPong,
 ) {
     let exchange = poll_fn(|task| {
         let ended = Pin::new(&mut connection).poll(task);
-        let written = output.poll_write_out(task);
+        let written = cork.poll_drain(task);
         if ended.is_ready() || matches!(written, Poll::Ready(Err(_))) {
             return Poll::Ready(());
         }

@@ -28,11 +28,11 @@
 mod channel;
 mod compaction;
 mod connection;
+mod cork;
 mod engine;
 mod feed;
 mod fence;
 mod keys;
-mod late_flush;
 mod lease;
 mod migrated;
 mod proto;

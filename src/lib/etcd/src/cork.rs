@@ -1,5 +1,6 @@
-//! A stream whose messages leave together: h2 writes out after each that is not small, which costs
-//! both ends a system call. With 16 clients that create objects, six of ten are saved.
+//! Gathers the messages of calls that are ready at a time, as the server does for its clients: h2
+//! writes out after each that is not small, which costs both ends a system call. With 16 clients
+//! that create objects, six of ten are saved.
 
 use parking_lot::Mutex;
 use std::io;
@@ -8,31 +9,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
-/// Bytes that leave together.
+/// Size of the buffer, which a connection keeps.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Buffers what is written until [`Self::poll_write_out`]; a flush does nothing. Clones share the
+/// Buffers what is written until [`Self::poll_drain`]; a flush does nothing. Clones share the
 /// stream.
-pub(crate) struct LateFlush<S>(Arc<Mutex<BufWriter<S>>>);
+pub(crate) struct CallCork<S>(Arc<Mutex<BufWriter<S>>>);
 
-impl<S> Clone for LateFlush<S> {
+impl<S> Clone for CallCork<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S: AsyncWrite + Unpin> LateFlush<S> {
+impl<S: AsyncWrite + Unpin> CallCork<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self(Arc::new(Mutex::new(BufWriter::with_capacity(WRITE_BYTES, stream))))
     }
 
     /// Writes what is buffered.
-    pub(crate) fn poll_write_out(&self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_drain(&self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.0.lock()).poll_flush(task)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LateFlush<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for CallCork<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -42,7 +43,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LateFlush<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for LateFlush<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CallCork<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -71,14 +72,14 @@ mod tests {
     #[tokio::test]
     async fn messages_leave_together_or_when_the_buffer_is_full() {
         let (near, mut far) = tokio::io::duplex(2 * WRITE_BYTES);
-        let mut stream = LateFlush::new(near);
+        let mut stream = CallCork::new(near);
         for message in ["a", "b"] {
             stream.write_all(message.as_bytes()).await.expect("buffered");
             stream.flush().await.expect("ignored");
         }
         let mut seen = vec![0; 2 * WRITE_BYTES];
         assert!(far.read(&mut seen).now_or_never().is_none());
-        poll_fn(|task| stream.poll_write_out(task)).await.expect("written");
+        poll_fn(|task| stream.poll_drain(task)).await.expect("written");
         let length = far.read(&mut seen).await.expect("they arrive");
         assert_eq!(&seen[..length], b"ab");
         stream.write_all(&vec![0; WRITE_BYTES - 1]).await.expect("buffered");
@@ -90,9 +91,9 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_reads_nothing_is_waited_for() {
         let (near, mut far) = tokio::io::duplex(2);
-        let mut stream = LateFlush::new(near);
+        let mut stream = CallCork::new(near);
         stream.write_all(b"abc").await.expect("buffered");
-        let mut written = pin!(poll_fn(|task| stream.poll_write_out(task)));
+        let mut written = pin!(poll_fn(|task| stream.poll_drain(task)));
         assert!(written.as_mut().now_or_never().is_none());
         let mut seen = [0; 2];
         far.read_exact(&mut seen).await.expect("they arrive");
