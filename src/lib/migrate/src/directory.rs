@@ -9,7 +9,7 @@ use ferrokube_etcd::{EtcdConfig, EtcdKeys, EtcdValue, MigrationNote};
 use ferrokube_storage::journal::io::SystemDisk;
 use ferrokube_storage::{
     Config, JournalFiles, Key, Prefix, Put, Revision, Sidecar, Store, Ticket, Txn, ValueCodec,
-    Write,
+    ValueForm, Write,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -207,7 +207,10 @@ impl EtcdCopy<'_> {
             return Ok(());
         };
         match self.codec.read(&key, &found.value) {
-            Ok((value, sidecar)) => self.put(key, value, sidecar, found.lease).await,
+            Ok((value, sidecar)) => {
+                let sidecar = Sidecar { form: ValueForm::OWN, ..sidecar };
+                self.put(key, value, sidecar, found.lease).await
+            }
             Err(why) => {
                 let first = self.unreadable.take();
                 let (count, key, why) = first.unwrap_or_else(|| (0, text.to_string(), why));

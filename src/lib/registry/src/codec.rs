@@ -11,7 +11,7 @@ use ferrokube_apimachinery::json::{self, Layout};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::Definition;
 use ferrokube_schema::validate;
-use ferrokube_storage::{Entry, FieldValues, Key, Put, Sidecar};
+use ferrokube_storage::{Entry, FieldValues, Key, Put, Sidecar, ValueForm};
 use ferrokube_trace::annotation::Ids;
 use std::any::Any;
 use std::borrow::Cow;
@@ -187,7 +187,7 @@ pub(crate) fn put(
         comma: layout.comma(),
         fields: selectable(&owner, &stored),
         schema_epoch: owner.epoch,
-        stale: false,
+        form: ValueForm::OWN,
     };
     Ok(Put { key, value: value.into(), sidecar, ttl: served.definition.hooks.ttl(&stored) })
 }
@@ -213,6 +213,7 @@ pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put>
         marks: layout.marks(),
         revision_at: layout.revision_at,
         comma: layout.comma(),
+        form: ValueForm::OWN,
         ..sidecar.clone()
     };
     (value.len() <= MAX_OBJECT_BYTES).then(|| Put {
@@ -239,9 +240,6 @@ pub(crate) fn is_fresh(
     entry: &Entry,
     object: &Document,
 ) -> bool {
-    if entry.sidecar.stale {
-        return false;
-    }
     let owner: Arc<Definition> = catalog.owner(&served.definition);
     let stored = Served { version: owner.storage_version, definition: owner };
     if entry.sidecar.schema_epoch == stored.definition.epoch {

@@ -15,7 +15,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_resource::conversion::{Conversion, Converter};
 use ferrokube_schema::validate;
-use ferrokube_storage::{Entry, Sidecar};
+use ferrokube_storage::{Entry, Sidecar, ValueForm};
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -290,7 +290,8 @@ fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
         comma: layout.comma(),
         fields: entry.sidecar.fields.clone(),
         schema_epoch: served.definition.epoch,
-        stale: entry.sidecar.stale,
+        // These bytes are stored nowhere.
+        form: ValueForm::STALE,
     };
     entry.with_value(&value, sidecar)
 }

@@ -11,7 +11,7 @@ use ferrokube_apimachinery::gvk::is_api_version;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::protobuf::{MAGIC, Messages};
 use ferrokube_resource::{Definition, DefinitionVersion};
-use ferrokube_storage::{Key, Sidecar, ValueCodec};
+use ferrokube_storage::{Key, Sidecar, ValueCodec, ValueForm};
 use std::sync::Arc;
 
 /// Groups that kube-apiserver stores as JSON, by the two servers that it delegates to.
@@ -100,14 +100,14 @@ impl StoredValues {
         if !is_protobuf && version_index(owner, object.api_version(), object.kind()).is_some() {
             let (bytes, layout) = json::write(&object);
             if value.strip_suffix(b"\n").unwrap_or(value) == bytes {
-                let stale = self.encoded_exactly(owner, &object).is_some();
-                return Ok(OwnForm { object, bytes, layout, stale });
+                // kube-apiserver ends JSON with a newline.
+                let form = ValueForm::of(&bytes);
+                return Ok(OwnForm { object, bytes, layout, form });
             }
         }
         let object = in_form(owner, object, is_protobuf)?;
         let (bytes, layout) = json::write(&object);
-        let stale = !is_protobuf || self.encoded(owner, &object).is_none_or(|own| own != value);
-        Ok(OwnForm { object, bytes, layout, stale })
+        Ok(OwnForm { object, bytes, layout, form: ValueForm::of(value) })
     }
 
     /// [`Self::encoded`], if an object that is read from it is the same.
@@ -123,8 +123,8 @@ struct OwnForm {
     object: Document,
     bytes: Vec<u8>,
     layout: json::Layout,
-    /// Whether this server would store something else.
-    stale: bool,
+    /// The form in which it is stored.
+    form: ValueForm,
 }
 
 /// The part of a key that names its resource.
@@ -262,12 +262,11 @@ impl ValueCodec for StoredValues {
         object.remove(&["metadata", "resourceVersion"]);
         // Custom objects may have been written under any schema: they are decoded at each read.
         let bundled = owner.filter(|owner| !owner.dialect.has_epochs());
-        let OwnForm { object, bytes, layout, stale } = match &bundled {
+        let OwnForm { object, bytes, layout, form } = match &bundled {
             Some(owner) => self.own_form(owner, object, value)?,
             None => {
                 let (bytes, layout) = json::write(&object);
-                let stale = value[..] != custom_value(&object)[..];
-                OwnForm { object, bytes, layout, stale }
+                OwnForm { object, bytes, layout, form: ValueForm::of(value) }
             }
         };
         let sidecar = Sidecar {
@@ -276,7 +275,7 @@ impl ValueCodec for StoredValues {
             comma: layout.comma(),
             fields: bundled.as_ref().map(|owner| selectable(owner, &object)).unwrap_or_default(),
             schema_epoch: bundled.map_or(0, |owner| owner.epoch),
-            stale,
+            form,
         };
         Ok((bytes.into(), sidecar))
     }

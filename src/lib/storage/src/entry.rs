@@ -19,8 +19,30 @@ pub struct Sidecar {
     pub fields: FieldValues,
     /// Version of the schema the value was written with.
     pub schema_epoch: u32,
-    /// Written with an older version, codec or key: the next write is never a no-op.
-    pub stale: bool,
+    /// The form in which it is stored.
+    pub form: ValueForm,
+}
+
+/// The form in which a value is stored, next to the one in which this server would store it. Three
+/// bytes, for which a [`Sidecar`] has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueForm([u8; 3]);
+
+impl ValueForm {
+    /// The server's own.
+    pub const OWN: Self = Self([0, 0, 0]);
+    /// That of an older version, codec or key: the next write is never a no-op.
+    pub const STALE: Self = Self([1, 0, 0]);
+
+    /// That of bytes in a storage with other writers: a digest, so that values are encoded for a
+    /// comparison only when a write would change nothing. One of 16 million other encodings has the
+    /// same, which is then kept until the object changes.
+    pub fn of(stored: &[u8]) -> Self {
+        let [a, b, c, d] = crc32fast::hash(stored).to_le_bytes();
+        let digest = Self([a, b, c ^ d]);
+        // Neither of the others.
+        if matches!(digest, Self::OWN | Self::STALE) { Self([2, 0, 0]) } else { digest }
+    }
 }
 
 /// A short list of texts that takes a single word of each entry, as most have none.

@@ -33,7 +33,7 @@ pub mod txn;
 
 pub use config::{Config, Engine, Environment, JournalLimits, OpenError, Rewrites, StoreLimits};
 pub use cursor::{Cursor, WatchError};
-pub use entry::{CheckedEpoch, Entry, FieldValues, Sidecar};
+pub use entry::{CheckedEpoch, Entry, FieldValues, Sidecar, ValueForm};
 pub use journal::files::{JournalFile, JournalFiles, JournalState, StoredEntry};
 pub use key::{Key, KeyError, Prefix, Revision, is_key_segment};
 pub use log::ReadLimit;

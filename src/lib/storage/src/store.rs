@@ -5,7 +5,7 @@ use crate::committer::{self, JournalWriter, NullJournal};
 use crate::config::{Config, Engine, Environment, OpenError};
 use crate::core::StoreCore;
 use crate::cursor::{Cursor, WatchError};
-use crate::entry::Entry;
+use crate::entry::{Entry, ValueForm};
 use crate::expiry::Expiry;
 use crate::head::{AcceptedTxn, CommitResult};
 use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
@@ -334,6 +334,15 @@ impl Store {
             (None, None) => ConfirmationState::Published,
             (None, Some(outcome)) => ConfirmationState::Pending(outcome),
         }))
+    }
+
+    /// Whether an entry, as it is here and not converted, is stored in the form in which a write of
+    /// its value would store it.
+    pub fn is_fresh(&self, entry: &Entry) -> bool {
+        match &self.0.remote {
+            Some(remote) => remote.is_fresh(entry),
+            None => entry.sidecar.form != ValueForm::STALE,
+        }
     }
 
     /// The published value of a key.

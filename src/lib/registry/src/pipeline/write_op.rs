@@ -484,7 +484,7 @@ impl<'a> WriteOp<'a> {
                     served,
                     head,
                     draft.stored.as_ref().map_or(old, |stored| &stored.object),
-                ))
+                ) && self.registry.store().is_fresh(head))
         {
             return Ok(Proposal::Done(Written {
                 object: Registry::object(head.clone(), &self.target.served),

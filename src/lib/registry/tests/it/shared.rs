@@ -11,7 +11,7 @@ use ferrokube_registry::{
 use ferrokube_resource::{Definition, Dialect, Hooks};
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_storage::testing::{SharedClient, SharedEngine, SharedFault};
-use ferrokube_storage::{Environment, Key, Prefix, Store, ValueCodec};
+use ferrokube_storage::{Environment, Key, Prefix, Sidecar, Store, ValueCodec, ValueForm};
 use std::sync::Arc;
 
 fn codec(media_type: StorageMediaType) -> StoredValues {
@@ -49,15 +49,33 @@ async fn servers_read_each_others_writes() {
     assert!(stored.starts_with(b"k8s\0"), "as kube-apiserver stores it: {stored:?}");
     let [here, there] = [&one, &other].map(|server| {
         let entry = server.registry.store().get(&object_key("a")).unwrap();
-        (entry.bytes.clone(), entry.sidecar.clone())
+        assert!(server.registry.store().is_fresh(&entry));
+        (entry.bytes.clone(), Sidecar { form: ValueForm::OWN, ..entry.sidecar.clone() })
     });
     assert_eq!(here, there);
+    other.put(CONFIGMAPS, "a", configmap("a", "1")).await.unwrap();
+    assert_eq!(engine.events_of(&object_key("a")), 1, "stored as it would be, by the other");
     let patched = other.patch(CONFIGMAPS, "a", merge(json!({"data": {"l": "2"}}))).await.unwrap();
     let page = one.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
     assert_eq!(page.items[0].revision.0, version(&patched));
     assert!(matches!(other.delete(CONFIGMAPS, "a").await.unwrap(), Deleted::Gone(_)));
     refused(&one.get(CONFIGMAPS, "a").await, "NotFound", &[]);
     refused(&one.delete(CONFIGMAPS, "a").await, "NotFound", &[]);
+}
+
+/// As kube-apiserver: rewriting all objects unchanged brings them into the current form.
+#[tokio::test]
+async fn an_unchanged_object_is_written_once_in_another_form() {
+    let (engine, _, [one, other]) = two().await;
+    let key = object_key("a");
+    let text = r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"v"},"metadata":{"name":"a","namespace":"ns"}}"#;
+    engine.write_foreign(key.as_str(), Some(text));
+    for server in [&one, &other, &one] {
+        let object = server.get(CONFIGMAPS, "a").await.unwrap().into_value();
+        server.put(CONFIGMAPS, "a", object).await.unwrap();
+        assert_eq!(engine.events_of(&key), 2);
+    }
+    assert!(engine.value(&key).unwrap().starts_with(b"k8s\0"));
 }
 
 /// Results without a write do not come from an outdated state.
@@ -149,8 +167,10 @@ async fn a_custom_object_of_another_server_is_compared_with_its_schema_once() {
     assert!(is_direct(&one), "it wrote the object");
     assert_eq!(other.get(path, "a").await.unwrap(), made);
     let entry = other.registry.store().get(&key).unwrap();
-    assert!(!entry.sidecar.stale, "it would write the same");
+    assert!(other.registry.store().is_fresh(&entry), "it would write the same");
     assert!(is_direct(&other), "its schema was found to leave the object as it is");
+    other.put(path, "a", made.clone().into_value()).await.unwrap();
+    assert_eq!(engine.events_of(&key), 1, "it would store the same");
     for server in [&one, &other] {
         server.registry.catalog().put(things(server, &fewer, 4));
         assert!(!is_direct(server), "another schema");
@@ -230,9 +250,14 @@ fn values_of_others_are_brought_into_form() {
     )
     .unwrap();
     let canonical = "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"labels\":{\"l\":\"v\"}},\"data\":{\"k\":\"v\"}}";
-    assert_eq!((&value[..], sidecar.stale), (canonical.as_bytes(), true));
-    let (again, sidecar) = read(canonical).unwrap();
-    assert_eq!((again, sidecar.stale), (value, false));
+    let own_form = ValueForm::of(&reader.write(&key, &value));
+    assert_eq!(&value[..], canonical.as_bytes());
+    assert_ne!(sidecar.form, own_form);
+    // kube-apiserver ends JSON with a newline.
+    for text in [canonical.to_owned(), format!("{canonical}\n")] {
+        let (again, sidecar) = read(&text).unwrap();
+        assert_eq!((&again, sidecar.form), (&value, own_form));
+    }
     for bad in [
         "",
         "[]",
@@ -272,7 +297,7 @@ fn values_of_kube_apiserver_are_served_as_by_it() {
             other_bytes.push(text.to_owned());
         }
         let (again, of_own) = reader.read(&key, &own).unwrap();
-        assert_eq!((&again, of_own.stale), (&bytes, false), "{text}");
+        assert_eq!((&again, of_own.form), (&bytes, ValueForm::of(&own)), "{text}");
         let mut expected =
             Document::from_value(recorded.get(&["object"]).unwrap().clone()).unwrap();
         let shown = expected.meta("resourceVersion").to_owned();

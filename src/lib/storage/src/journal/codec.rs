@@ -1,6 +1,6 @@
 //! Encodes changes as journal ops, and decodes them.
 
-use crate::entry::{DraftEntry, Entry, FieldValues, Sidecar};
+use crate::entry::{DraftEntry, Entry, FieldValues, Sidecar, ValueForm};
 use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, u32_at};
 use crate::journal::transform::Transformer;
 use crate::key::{Key, Revision};
@@ -10,12 +10,12 @@ use std::sync::Arc;
 pub(crate) fn write(writer: &mut FrameWriter, change: &TxnEvent, transformer: &dyn Transformer) {
     let TxnEvent { event, own_last, expires } = change;
     let entry = &event.entry;
-    let Sidecar { marks, revision_at, comma, fields, schema_epoch, stale } = &entry.sidecar;
+    let Sidecar { marks, revision_at, comma, fields, schema_epoch, form } = &entry.sidecar;
     let flags = OpFlags::default()
         .with(OpFlags::DELETE, event.deleted)
         .with(OpFlags::OWN_LAST, *own_last)
         .with(OpFlags::COMMA, *comma)
-        .with(OpFlags::STALE, *stale)
+        .with(OpFlags::STALE, *form == ValueForm::STALE)
         .with(OpFlags::EXPIRES, expires.is_some())
         .with(OpFlags::DIFFERENCE, *own_last);
     let header = OpHeader {
@@ -188,7 +188,11 @@ pub(crate) fn entry(
             comma: header.flags.has(OpFlags::COMMA),
             fields,
             schema_epoch: header.schema_epoch,
-            stale: header.flags.has(OpFlags::STALE) || opened.stale,
+            form: if header.flags.has(OpFlags::STALE) || opened.stale {
+                ValueForm::STALE
+            } else {
+                ValueForm::OWN
+            },
         };
         DraftEntry::new([value, b""], sidecar, revision)
     };

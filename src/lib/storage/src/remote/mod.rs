@@ -59,7 +59,7 @@ mod unserved;
 
 use crate::config::{Environment, OpenError};
 use crate::core::StoreCore;
-use crate::entry::Sidecar;
+use crate::entry::{Entry, Sidecar, ValueForm};
 use crate::key::{Key, Revision};
 use crate::txn::Txn;
 use barrier::Probe;
@@ -231,6 +231,15 @@ pub trait ValueCodec: Send + Sync + 'static {
     fn write(&self, _key: &Key, value: &Bytes) -> Bytes {
         value.clone()
     }
+
+    /// Whether an entry is stored as [`Self::write`] writes its value.
+    fn is_fresh(&self, entry: &Entry) -> bool {
+        match entry.sidecar.form {
+            ValueForm::OWN => true,
+            ValueForm::STALE => false,
+            form => ValueForm::of(&self.write(&entry.key, &entry.value().concat().into())) == form,
+        }
+    }
 }
 
 /// Called with the reason each time that an attempt to read the first state fails.
@@ -271,6 +280,11 @@ impl Drop for Opening {
 }
 
 impl Remote {
+    /// See [`ValueCodec::is_fresh`].
+    pub(crate) fn is_fresh(&self, entry: &Entry) -> bool {
+        self.codec.is_fresh(entry)
+    }
+
     /// Waits for the first state, for as long as the engine cannot be reached.
     pub(crate) async fn open(
         core: Arc<StoreCore>,

@@ -6,10 +6,13 @@ use super::sole::QUIET;
 use super::{
     BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed, SoleClaim,
 };
+use crate::entry::DraftEntry;
 use crate::testing::{
-    SharedEngine, SharedFault, TextValues, commit, create, delete, key, text, write,
+    SharedEngine, SharedFault, TextValues, commit, create, delete, key, put, text, write,
 };
-use crate::{CommitError, Environment, Key, Prefix, Revision, Sidecar, Store, Txn, ValueCodec};
+use crate::{
+    CommitError, Environment, Key, Prefix, Revision, Sidecar, Store, Txn, ValueCodec, ValueForm,
+};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -239,6 +242,22 @@ impl ValueCodec for PanickingCodec {
     fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String> {
         assert!(key.name() != "bad", "a defect of the codec");
         TextValues.read(key, value)
+    }
+}
+
+#[test]
+fn an_entry_is_fresh_if_its_value_would_be_stored_in_the_same_form() {
+    let put = put(&key("configmaps", "ns", "a"), "text");
+    for (form, is_fresh) in [
+        (ValueForm::OWN, true),
+        (ValueForm::STALE, false),
+        (ValueForm::of(b"=text"), true),
+        (ValueForm::of(b"text"), false),
+    ] {
+        let sidecar = Sidecar { form, ..put.sidecar.clone() };
+        let draft = DraftEntry::new([&put.value, b""], sidecar, Revision(7));
+        let entry = draft.finish(put.key.clone(), Revision(7), Revision(7));
+        assert_eq!(TextValues.is_fresh(&entry), is_fresh, "{form:?}");
     }
 }
 

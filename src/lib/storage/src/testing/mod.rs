@@ -29,7 +29,8 @@ pub use suite::{CaseConfig, remote_suite, suite};
 pub use topics::{CheckedTopic, TopicWatches, miss};
 
 use crate::{
-    CommitError, Committed, FieldValues, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write,
+    CommitError, Committed, FieldValues, Guard, Key, Prefix, Put, Sidecar, Store, Txn, ValueForm,
+    Write,
 };
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub fn put(key: &Key, text: &str) -> Put {
         comma: true,
         fields,
         schema_epoch: PUT_EPOCH,
-        stale: text.len().is_multiple_of(3),
+        form: if text.len().is_multiple_of(3) { ValueForm::STALE } else { ValueForm::OWN },
     };
     Put { key: key.clone(), value: value.into(), sidecar, ttl: None }
 }
