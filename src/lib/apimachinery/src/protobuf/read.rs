@@ -4,7 +4,7 @@ use super::special::{self, Special};
 use super::table::{Cardinality, FieldType, LIST_META, MessageDescriptor, MessageField, Messages};
 use super::wire::{self, WireValue};
 use super::{MAGIC, ProtobufError};
-use crate::document::{Array, Map, Number, Value};
+use crate::document::{Array, Map, Number, Text, Value};
 use crate::heap::{GROWN_FIELD, LARGEST};
 use crate::json::{self, MAX_DEPTH};
 use crate::quantity::{FORMAT_WRONG, Quantity};
@@ -30,13 +30,89 @@ pub(super) fn object(
     }
     // Strings take no more than in the body.
     let room = Cell::new(LARGEST.saturating_sub(2 * bytes.len()));
-    let mut map = Map::new();
-    MessageReader { messages, room: &room }.fields(message, bytes, 0, &mut map)?;
+    let mut read = ReadMessage::default();
+    MessageReader { messages, room: &room }.fields(message, bytes, 0, &mut read)?;
+    let mut map = read.finish();
     for (field, text) in more.into_iter().filter(|(_, text)| !text.is_empty()) {
         map.insert(field, Value::from(text));
     }
     map.shrink_to_fit();
     Ok(map)
+}
+
+/// The fields of a message that have been read. Descriptors tell them apart, and they are put
+/// in order by the ranks of their names, without a comparison of texts.
+#[derive(Default)]
+struct ReadMessage<'a> {
+    fields: Vec<(&'a MessageField, ReadField<'a>)>,
+    /// Whether some are of a message that is inlined, whose ranks are its own.
+    is_mixed: bool,
+}
+
+enum ReadField<'a> {
+    Value(Value),
+    /// A repeated one is merged into it.
+    Message(ReadMessage<'a>),
+}
+
+impl<'a> ReadMessage<'a> {
+    fn position(&self, field: &MessageField) -> Option<usize> {
+        self.fields.iter().position(|(present, _)| std::ptr::eq(*present, field))
+    }
+
+    fn get_mut(&mut self, field: &MessageField) -> Option<&mut ReadField<'a>> {
+        self.position(field).map(|at| &mut self.fields[at].1)
+    }
+
+    fn set(&mut self, field: &'a MessageField, value: ReadField<'a>) {
+        match self.get_mut(field) {
+            Some(present) => *present = value,
+            None => self.fields.push((field, value)),
+        }
+    }
+
+    /// The value of a field; if missing, set to the result of `default`.
+    fn entry(&mut self, field: &'a MessageField, default: fn() -> Value) -> &mut ReadField<'a> {
+        let at = self.position(field).unwrap_or_else(|| {
+            self.fields.push((field, ReadField::Value(default())));
+            self.fields.len() - 1
+        });
+        &mut self.fields[at].1
+    }
+
+    fn finish(mut self) -> Map {
+        let is_mixed = self.is_mixed;
+        let order = |(one, _): &(&MessageField, _), (other, _): &(&MessageField, _)| match is_mixed
+        {
+            true => one.name.cmp(&other.name),
+            false => one.rank.cmp(&other.rank),
+        };
+        self.fields.sort_by(order);
+        // Tables may give a name to several fields.
+        self.fields.dedup_by(|later, first| {
+            let is_same = order(later, first).is_eq();
+            if is_same {
+                std::mem::swap(later, first);
+            }
+            is_same
+        });
+        let mut map = Vec::with_capacity(self.fields.len());
+        map.extend(
+            self.fields
+                .into_iter()
+                .map(|(field, value)| (Text::from(&*field.name), value.finish())),
+        );
+        Map::from_sorted(map)
+    }
+}
+
+impl ReadField<'_> {
+    fn finish(self) -> Value {
+        match self {
+            Self::Value(value) => value,
+            Self::Message(message) => Value::Object(message.finish()),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -46,7 +122,7 @@ struct MessageReader<'a> {
     room: &'a Cell<usize>,
 }
 
-impl MessageReader<'_> {
+impl<'a> MessageReader<'a> {
     fn take(self, bytes: usize) -> Result<(), ProtobufError> {
         self.room.set(self.room.get().checked_sub(bytes).ok_or(ProtobufError::TooLarge)?);
         Ok(())
@@ -66,80 +142,74 @@ impl MessageReader<'_> {
         if message.special != Special::None {
             return self.special(message, bytes, depth);
         }
-        let mut map = Map::new();
-        self.fields(message, bytes, depth, &mut map)?;
-        map.shrink_to_fit();
-        Ok(Some(Value::Object(map)))
+        let mut read = ReadMessage::default();
+        self.fields(message, bytes, depth, &mut read)?;
+        Ok(Some(Value::Object(read.finish())))
     }
 
-    fn fields(
+    fn fields<'m>(
         self,
-        message: &MessageDescriptor,
+        message: &'m MessageDescriptor,
         bytes: &[u8],
         depth: usize,
-        map: &mut Map,
-    ) -> Result<(), ProtobufError> {
+        read: &mut ReadMessage<'m>,
+    ) -> Result<(), ProtobufError>
+    where
+        'a: 'm,
+    {
         for field in wire::fields(bytes) {
             let (number, wire) = field?;
             match message.field(number) {
-                Some(field) => self.field(field, wire, depth, map)?,
+                Some(field) => self.field(field, wire, depth, read)?,
                 None => wire.skip()?,
             }
         }
         Ok(())
     }
 
-    fn field(
+    fn field<'m>(
         self,
-        field: &MessageField,
+        field: &'m MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        map: &mut Map,
-    ) -> Result<(), ProtobufError> {
-        match field.shape {
-            Cardinality::One => {
-                if self.merge(field, wire, depth, map)? {
-                    return Ok(());
+        read: &mut ReadMessage<'m>,
+    ) -> Result<(), ProtobufError>
+    where
+        'a: 'm,
+    {
+        match (field.shape, field.kind, wire) {
+            (Cardinality::One, FieldType::Message(index), WireValue::Bytes(bytes))
+                if self.messages.message(index).special == Special::None =>
+            {
+                if depth >= MAX_NESTING {
+                    return Err(ProtobufError::malformed("messages nest too deep"));
                 }
+                let message = self.messages.message(index);
+                if let Some(ReadField::Message(first)) = read.get_mut(field) {
+                    return self.fields(message, bytes, depth + 1, first);
+                }
+                self.take(GROWN_FIELD)?;
+                let mut inner = ReadMessage::default();
+                self.fields(message, bytes, depth + 1, &mut inner)?;
+                read.set(field, ReadField::Message(inner));
+            }
+            (Cardinality::One, ..) => {
                 let value = self.value(field.kind, wire, depth + 1);
                 if let Some(value) = value.map_err(|error| self.at(error, field, wire))? {
-                    map.insert(&*field.name, value);
+                    read.set(field, ReadField::Value(value));
                 }
             }
-            Cardinality::List => self.list_element(field, wire, depth, map)?,
-            Cardinality::Map => self.map_entry(field, wire, depth, map)?,
-            Cardinality::Inline => match (field.kind, wire) {
-                (FieldType::Message(index), WireValue::Bytes(bytes)) if depth < MAX_NESTING => {
-                    self.fields(self.messages.message(index), bytes, depth + 1, map)?
-                }
-                _ => return Err(wire.mismatch(&self.go_name(field))),
-            },
+            (Cardinality::List, ..) => self.list_element(field, wire, depth, read)?,
+            (Cardinality::Map, ..) => self.map_entry(field, wire, depth, read)?,
+            (Cardinality::Inline, FieldType::Message(index), WireValue::Bytes(bytes))
+                if depth < MAX_NESTING =>
+            {
+                read.is_mixed = true;
+                self.fields(self.messages.message(index), bytes, depth + 1, read)?;
+            }
+            (Cardinality::Inline, ..) => return Err(wire.mismatch(&self.go_name(field))),
         }
         Ok(())
-    }
-
-    /// A message that is there again adds to the first one. Whether there is a first one.
-    fn merge(
-        self,
-        field: &MessageField,
-        wire: WireValue<'_>,
-        depth: usize,
-        map: &mut Map,
-    ) -> Result<bool, ProtobufError> {
-        let (FieldType::Message(index), WireValue::Bytes(bytes)) = (field.kind, wire) else {
-            return Ok(false);
-        };
-        let message = self.messages.message(index);
-        let Some(Value::Object(first)) =
-            map.get_mut(&field.name).filter(|_| message.special == Special::None)
-        else {
-            return Ok(false);
-        };
-        if depth >= MAX_NESTING {
-            return Err(ProtobufError::malformed("messages nest too deep"));
-        }
-        self.fields(message, bytes, depth + 1, first)?;
-        Ok(true)
     }
 
     /// The error about a field, with its name if its wire type is wrong.
@@ -168,15 +238,17 @@ impl MessageReader<'_> {
         format!("{}{}{rest}", head[..1].to_ascii_uppercase(), &head[1..])
     }
 
-    fn list_element(
+    fn list_element<'m>(
         self,
-        field: &MessageField,
+        field: &'m MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        map: &mut Map,
+        read: &mut ReadMessage<'m>,
     ) -> Result<(), ProtobufError> {
-        let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Array::new()));
-        let Value::Array(items) = slot else { return Err(wire.mismatch(&self.go_name(field))) };
+        let slot = read.entry(field, || Value::Array(Array::new()));
+        let ReadField::Value(Value::Array(items)) = slot else {
+            return Err(wire.mismatch(&self.go_name(field)));
+        };
         match (field.kind, wire) {
             // A packed list of numbers.
             (
@@ -200,12 +272,12 @@ impl MessageReader<'_> {
         Ok(())
     }
 
-    fn map_entry(
+    fn map_entry<'m>(
         self,
-        field: &MessageField,
+        field: &'m MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        map: &mut Map,
+        read: &mut ReadMessage<'m>,
     ) -> Result<(), ProtobufError> {
         let WireValue::Bytes(entry) = wire else {
             return Err(wire.mismatch(&self.go_name(field)));
@@ -222,8 +294,8 @@ impl MessageReader<'_> {
         let value = self
             .element(field.kind, wire, depth + 2)
             .map_err(|error| self.at(error, field, wire))?;
-        let slot = map.entry(&*field.name).or_insert_with(|| Value::Object(Map::new()));
-        if let (Value::Object(entries), Some(value)) = (slot, value) {
+        let slot = read.entry(field, || Value::Object(Map::new()));
+        if let (ReadField::Value(Value::Object(entries)), Some(value)) = (slot, value) {
             entries.insert(key, value);
         }
         Ok(())
@@ -302,17 +374,13 @@ impl MessageReader<'_> {
         bytes: &[u8],
         depth: usize,
     ) -> Result<Value, ProtobufError> {
-        let mut map = Map::new();
-        let mut plain = MessageDescriptor { special: Special::None, fields: Vec::new() };
-        plain.fields.extend(
-            message
-                .fields
-                .iter()
-                .map(|field| MessageField { name: field.number.to_string().into(), ..*field }),
-        );
-        self.fields(&plain, bytes, depth, &mut map)?;
-        let order = if message.special == Special::SchemaOrBool { ["2", "1"] } else { ["1", "2"] };
-        let found = order.iter().find_map(|number| map.remove(number));
+        let mut read = ReadMessage::default();
+        self.fields(message, bytes, depth, &mut read)?;
+        let order = if message.special == Special::SchemaOrBool { [2, 1] } else { [1, 2] };
+        let found = order.iter().find_map(|number| {
+            let at = read.fields.iter().position(|(field, _)| field.number == *number)?;
+            Some(read.fields.swap_remove(at).1.finish())
+        });
         Ok(found.unwrap_or(if message.special == Special::SchemaOrBool {
             Value::Bool(false)
         } else {

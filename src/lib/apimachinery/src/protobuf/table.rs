@@ -50,6 +50,8 @@ pub(super) struct MessageField {
     /// JSON name.
     pub(super) name: Box<str>,
     pub(super) number: u32,
+    /// Place of its name among those of the message's fields.
+    pub(super) rank: usize,
     pub(super) shape: Cardinality,
     /// Written though it is zero: no pointer in Go.
     pub(super) is_always: bool,
@@ -187,6 +189,11 @@ impl Messages {
     fn describe(&self, entry: &MessageRows) -> MessageDescriptor {
         let rows = self.text[entry.start..entry.end].lines().filter_map(TableLine::parse);
         let mut fields: Vec<MessageField> = rows.map(|row| self.field(&row)).collect();
+        fields.sort_by(|one, other| one.name.cmp(&other.name));
+        for at in 1..fields.len() {
+            fields[at].rank =
+                fields[at - 1].rank + usize::from(fields[at].name != fields[at - 1].name);
+        }
         fields.sort_by_key(|field| field.number);
         let (package, name) = entry.name(&self.text);
         MessageDescriptor { special: Special::of(package, name), fields }
@@ -214,7 +221,7 @@ impl Messages {
         };
         let name = if row.json.is_empty() || row.json == "." { row.field } else { row.json };
         let is_always = row.label == "always";
-        MessageField { name: name.into(), number: row.number, shape, is_always, kind }
+        MessageField { name: name.into(), number: row.number, rank: 0, shape, is_always, kind }
     }
 }
 

@@ -125,6 +125,54 @@ fn a_message_that_is_there_twice_is_one() {
     );
 }
 
+/// Tables of messages of the package `a`; a row is message, field, number, type and JSON name.
+fn tables(rows: &[(&str, &str, u32, &str, &str)]) -> Messages {
+    let mut tables = "package\tmessage\tfield\tnumber\tlabel\ttype\tjson\n".to_owned();
+    for (message, field, number, kind, json) in rows {
+        tables += &format!("a\t{message}\t{field}\t{number}\toptional\t{kind}\t{json}\n");
+    }
+    Messages::parse(tables).expect("reads")
+}
+
+#[test]
+fn fields_may_stand_in_any_order_and_inlined_messages_in_parts() {
+    let messages = tables(&[
+        ("Volume", "name", 1, "string", ""),
+        ("Volume", "source", 2, "a.Source", "."),
+        ("Source", "emptyDir", 1, "a.Dir", ""),
+        ("Source", "hostPath", 2, "string", ""),
+        ("Dir", "medium", 1, "string", ""),
+        ("Dir", "limit", 2, "string", ""),
+    ]);
+    let parts = [
+        json!({"name": "v"}),
+        json!({"emptyDir": {"medium": "Memory"}}),
+        json!({"hostPath": "/"}),
+        json!({"emptyDir": {"limit": "1Gi"}}),
+    ];
+    let parts = parts.map(|part| messages.write_bare("a.Volume", &part).expect("writes"));
+    let wanted = json!({"kind": "Volume", "apiVersion": "a/v1", "name": "v", "hostPath": "/", "emptyDir": {"medium": "Memory", "limit": "1Gi"}});
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
+        let raw: Vec<u8> = order.iter().flat_map(|at: &usize| parts[*at].clone()).collect();
+        let read = messages.read("a.Volume", &envelope("a/v1", "Volume", &raw)).expect("reads");
+        let read = read.into_value();
+        assert_eq!(read, wanted, "{order:?}");
+        assert_eq!(read.to_string(), wanted.to_string(), "in the order of the names");
+    }
+}
+
+#[test]
+fn fields_of_one_name_are_one() {
+    let messages = tables(&[
+        ("M", "x", 1, "string", ""),
+        ("M", "b", 2, "string", ""),
+        ("M", "y", 3, "string", "x"),
+    ]);
+    let body = envelope("a/v1", "M", b"\x0a\x011\x12\x01b\x1a\x012");
+    let read = messages.read("a.M", &body).expect("reads").into_value();
+    assert_eq!(read, json!({"kind": "M", "apiVersion": "a/v1", "x": "2", "b": "b"}));
+}
+
 #[test]
 fn the_content_type_in_an_envelope_means_nothing() {
     let mut body = MAGIC.to_vec();
