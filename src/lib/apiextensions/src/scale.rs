@@ -174,10 +174,10 @@ impl CustomScale {
         let mut schema = load("Scale", &json!({}), metadata);
         for (field, name, properties) in parts {
             // Not the type and metadata of an object.
-            let mut declared = load(name, &properties, None).properties;
-            declared.retain(|field, _| properties.get(&**field).is_some());
+            let all = load(name, &properties, None).properties;
+            let declared = all.iter().filter(|(field, _)| properties.get(&***field).is_some());
             let part = Schema {
-                properties: declared,
+                properties: declared.map(|(field, one)| (Arc::clone(field), one.clone())).collect(),
                 name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
                 kind: Kind::Object,
                 ..Schema::default()

@@ -358,6 +358,7 @@ impl Loader {
             let node = self.node(child, &format!("{}.properties[{name}]", keywords.path), &below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
+        out.properties.shrink_to_fit();
         self.additional(keywords, at, out, checks);
         match keywords.get("items") {
             // Arrays of schemas were refused with the other unsupported keywords.
@@ -455,7 +456,9 @@ impl Loader {
     fn type_meta(&self, out: &mut Schema) {
         let text = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
         for field in ["apiVersion", "kind"] {
-            out.properties.entry(field.into()).or_insert_with(text);
+            if !out.properties.contains_key(field) {
+                out.properties.insert(field.into(), text());
+            }
         }
         let metadata: Node = match &self.metadata {
             Some(schema) => schema.clone().into(),

@@ -14,6 +14,7 @@ mod hostile;
 pub mod index;
 pub mod openapi;
 pub mod pattern;
+mod properties;
 pub mod schema;
 pub mod strategic;
 pub mod tables;
@@ -22,4 +23,5 @@ pub mod validate;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use properties::Properties;
 pub use schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};

@@ -1,9 +1,9 @@
 //! [`Schema`]: a node of a structural schema.
 
 use crate::index::NodeIndex;
+use crate::properties::Properties;
 use crate::tables::NodeRef;
 use ferrokube_apimachinery::document::{Map, Value};
-use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
@@ -103,7 +103,7 @@ pub struct Schema {
     /// Whether null is a valid value.
     pub nullable: bool,
     /// Declared fields of an object.
-    pub properties: BTreeMap<Arc<str>, Property>,
+    pub properties: Properties,
     /// Schema of a map's values.
     pub additional: Option<Node>,
     /// Schema of an array's items.

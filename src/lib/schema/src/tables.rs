@@ -309,6 +309,7 @@ fn build(index: &Arc<TableIndex>, definition: &DefinitionRows) -> Schema {
             }
         }
     }
+    schema.properties.shrink_to_fit();
     schema
 }
 

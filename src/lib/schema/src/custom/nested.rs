@@ -159,7 +159,7 @@ impl Loader {
             let outer_path = format!("{}.properties[{name}]", outer.path);
             let known = outer
                 .shape
-                .and_then(|shape| shape.properties.get(&**name))
+                .and_then(|shape| shape.properties.get(name))
                 .map(|property| &*property.schema);
             if known.is_none() && outer.shape.is_some() {
                 self.report(FieldError::required(

@@ -79,7 +79,7 @@ pub fn field_path<'a>(
             other => return Err(format!("expected [ or . but got: {other}")),
         };
         let declared = !node.properties.is_empty();
-        node = match (node.properties.get(&*name), node.additional.as_deref()) {
+        node = match (node.properties.get(&name), node.additional.as_deref()) {
             (Some(property), _) if declared => &property.schema,
             (_, Some(values)) if !declared => values,
             _ => return Err(NOWHERE.to_owned()),

@@ -25,7 +25,7 @@ pub(super) fn walk(
                 check(collector, schema, map, path);
             }
             for (name, child) in map {
-                let below = if schema.properties.contains_key(&**name) {
+                let below = if schema.properties.contains_key(name) {
                     path.field(name)
                 } else {
                     path.key(name)

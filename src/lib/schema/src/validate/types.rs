@@ -41,7 +41,7 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
     match value {
         Value::Object(map) => map.iter().try_for_each(|(name, child)| {
-            let path = if schema.properties.contains_key(&**name) {
+            let path = if schema.properties.contains_key(name) {
                 path.field(name)
             } else {
                 path.key(name)

@@ -354,7 +354,7 @@ impl<'a> ErrorCollector<'a> {
         }
         for (name, child) in map {
             let old = old.and_then(|old| old.get(name));
-            match (schema.properties.get(&**name), schema.additional.as_deref()) {
+            match (schema.properties.get(name), schema.additional.as_deref()) {
                 (Some(property), _) => self.value(&property.schema, child, old, &path.field(name)),
                 (None, Some(_)) if schema.checks.as_deref().is_some_and(|checks| checks.closed) => {
                     self.invalid_as(
