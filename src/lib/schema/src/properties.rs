@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// Declared fields. Iterates in byte order of the names.
 ///
-/// Every walk over a value looks up the schema of each field: a sorted slice, searched by the first
-/// bytes of the names as numbers, takes half the time of a B-tree, and less memory.
+/// Every walk over a value looks up the schema of each field: a sorted slice is searched by the
+/// first bytes of the names as numbers, mostly without comparing texts.
 #[derive(Clone, Debug, Default)]
 pub struct Properties {
     /// Sorted by name.
@@ -85,10 +85,8 @@ impl Properties {
     }
 
     /// The fields in order.
-    pub fn iter(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = (&Arc<str>, &Property)> + ExactSizeIterator {
-        self.declared.iter().map(|(name, property)| (name, property))
+    pub fn iter(&self) -> <&Self as IntoIterator>::IntoIter {
+        self.into_iter()
     }
 
     /// The names in order.

@@ -147,16 +147,13 @@ impl<'a> MessageReader<'a> {
         Ok(Some(Value::Object(read.finish())))
     }
 
-    fn fields<'m>(
+    fn fields(
         self,
-        message: &'m MessageDescriptor,
+        message: &'a MessageDescriptor,
         bytes: &[u8],
         depth: usize,
-        read: &mut ReadMessage<'m>,
-    ) -> Result<(), ProtobufError>
-    where
-        'a: 'm,
-    {
+        read: &mut ReadMessage<'a>,
+    ) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             let (number, wire) = field?;
             match message.field(number) {
@@ -167,16 +164,13 @@ impl<'a> MessageReader<'a> {
         Ok(())
     }
 
-    fn field<'m>(
+    fn field(
         self,
-        field: &'m MessageField,
+        field: &'a MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        read: &mut ReadMessage<'m>,
-    ) -> Result<(), ProtobufError>
-    where
-        'a: 'm,
-    {
+        read: &mut ReadMessage<'a>,
+    ) -> Result<(), ProtobufError> {
         match (field.shape, field.kind, wire) {
             (Cardinality::One, FieldType::Message(index), WireValue::Bytes(bytes))
                 if self.messages.message(index).special == Special::None =>
@@ -238,12 +232,12 @@ impl<'a> MessageReader<'a> {
         format!("{}{}{rest}", head[..1].to_ascii_uppercase(), &head[1..])
     }
 
-    fn list_element<'m>(
+    fn list_element(
         self,
-        field: &'m MessageField,
+        field: &'a MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        read: &mut ReadMessage<'m>,
+        read: &mut ReadMessage<'a>,
     ) -> Result<(), ProtobufError> {
         let slot = read.entry(field, || Value::Array(Array::new()));
         let ReadField::Value(Value::Array(items)) = slot else {
@@ -272,12 +266,12 @@ impl<'a> MessageReader<'a> {
         Ok(())
     }
 
-    fn map_entry<'m>(
+    fn map_entry(
         self,
-        field: &'m MessageField,
+        field: &'a MessageField,
         wire: WireValue<'_>,
         depth: usize,
-        read: &mut ReadMessage<'m>,
+        read: &mut ReadMessage<'a>,
     ) -> Result<(), ProtobufError> {
         let WireValue::Bytes(entry) = wire else {
             return Err(wire.mismatch(&self.go_name(field)));
@@ -338,7 +332,7 @@ impl<'a> MessageReader<'a> {
 
     fn special(
         self,
-        message: &MessageDescriptor,
+        message: &'a MessageDescriptor,
         bytes: &[u8],
         depth: usize,
     ) -> Result<Option<Value>, ProtobufError> {
@@ -370,7 +364,7 @@ impl<'a> MessageReader<'a> {
     /// A schema (field 1, or 2 next to a boolean), or another type.
     fn schema_or(
         self,
-        message: &MessageDescriptor,
+        message: &'a MessageDescriptor,
         bytes: &[u8],
         depth: usize,
     ) -> Result<Value, ProtobufError> {
