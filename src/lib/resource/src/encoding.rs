@@ -139,27 +139,30 @@ fn canonical_time(schema: &Schema, text: &str) -> Option<String> {
 }
 
 fn complete_fields(schema: &Schema, object: &mut Map) {
-    for (name, property) in &schema.properties {
-        match (object.get_mut(name), property.emit) {
-            // Always-emitted empty lists are null, as when read back from etcd by kube-apiserver.
-            (Some(value @ Value::Array(_)), Emit::Always)
-                if value.as_array().is_some_and(|list| list.is_empty()) =>
-            {
-                *value = Value::Null
-            }
-            (Some(value), _) if &**name != "managedFields" => {
-                complete_value(&property.schema, value)
-            }
-            (None, Emit::Always) => {
-                let mut value = zero(&property.schema);
-                complete_value(&property.schema, &mut value);
-                object.insert(&**name, value);
-            }
-            (None, Emit::AlwaysNull) => {
-                object.insert(&**name, Value::Null);
-            }
-            _ => {}
+    for (name, value) in object.iter_mut() {
+        if !matches!(value, Value::Object(_) | Value::Array(_)) {
+            continue;
         }
+        let Some(property) = schema.properties.get(name) else { continue };
+        // Always-emitted empty lists are null, as when read back from etcd by kube-apiserver.
+        let is_empty_list = value.as_array().is_some_and(|list| list.is_empty());
+        if is_empty_list && property.emit == Emit::Always {
+            *value = Value::Null;
+        } else if name != "managedFields" {
+            complete_value(&property.schema, value);
+        }
+    }
+    for name in schema.always() {
+        if object.contains_key(name) {
+            continue;
+        }
+        let property = &schema.properties[name];
+        let mut value = Value::Null;
+        if property.emit == Emit::Always {
+            value = zero(&property.schema);
+            complete_value(&property.schema, &mut value);
+        }
+        object.insert(&**name, value);
     }
 }
 

@@ -56,7 +56,7 @@ impl Schema {
     }
 
     /// Properties that are written even if absent.
-    pub(crate) fn always(&self) -> &[Arc<str>] {
+    pub fn always(&self) -> &[Arc<str>] {
         &self.fields().always
     }
 
