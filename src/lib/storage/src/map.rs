@@ -60,7 +60,8 @@ impl EntryMap {
 
     /// Replaces all entries. Those that are the same stay.
     pub(crate) fn replace(&mut self, entries: Vec<Arc<Entry>>) {
-        if self.len() > 0 {
+        let was_empty = self.len() == 0;
+        if !was_empty {
             let kept: std::collections::HashSet<&Key> =
                 entries.iter().map(|entry| &entry.key).collect();
             let gone: Vec<Key> =
@@ -68,8 +69,8 @@ impl EntryMap {
             gone.iter().for_each(|key| _ = self.remove(key));
         }
         for entry in entries {
-            let present = self.entries.get(entry.key.as_str());
-            if present.is_none_or(|present| present.revision != entry.revision) {
+            let is_same = |present: &Arc<Entry>| present.revision == entry.revision;
+            if was_empty || !self.get(entry.key.as_str()).is_some_and(is_same) {
                 self.insert(entry.key.clone(), entry);
             }
         }
