@@ -101,6 +101,11 @@ impl<'a> WireFields<'a> {
 
 /// Decodes a varint.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
+    // Most have one byte.
+    if let [byte @ ..0x80, rest @ ..] = *bytes {
+        *bytes = rest;
+        return Ok(u64::from(*byte));
+    }
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
         value |= u64::from(byte & 0x7f) << (7 * index);
