@@ -90,14 +90,14 @@ fn text(body: &[u8]) -> Result<&str, DecodeError> {
     }
 }
 
-/// Bytes that are checked for control characters at a time: a few microseconds.
+/// Bytes that are checked for control characters at a time: some 10 microseconds.
 const CHECKED: usize = 16 * 1024;
 
-/// Checks each byte, which compiles to vector instructions.
+/// Whether one of the bytes is a control character.
 fn has_control(chunk: &[u8]) -> bool {
     work::breathe();
     let is_control = |byte: u8| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f);
-    chunk.iter().fold(0, |found, byte| found | u8::from(is_control(*byte))) > 0
+    chunk.iter().any(|byte| is_control(*byte))
 }
 
 #[cfg(test)]
