@@ -136,6 +136,7 @@ async fn a_write_wakes_the_watches_that_select_it() {
     assert_eq!(woken(&watches, &server), [3, 4, 107, 157, 201, 202]);
     assert_eq!([3, 4].map(|at: usize| watches[at].words()), ["-p7", "+p7"]);
     server.delete(CONFIGMAPS, "p7").await.unwrap();
+    settle(server.registry.store());
     assert_eq!([3, 4].map(|at: usize| watches[at].words()), ["", "-p7"]);
     assert_eq!([107, 157, 201].map(|at: usize| watches[at].words()), ["~p7 -p7"; 3]);
 }
@@ -249,6 +250,7 @@ proptest! {
                 }
                 change(&server, step).await;
             }
+            settle(server.registry.store());
             for (start, watches) in starts.iter().zip(watches.chunks_mut(SELECTORS.len() + 1)) {
                 let [selective @ .., (_, all)] = watches else { unreachable!("never empty") };
                 let all = all.run();

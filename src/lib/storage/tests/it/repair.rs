@@ -7,7 +7,8 @@ use ferrokube_storage::testing::{
     write,
 };
 use ferrokube_storage::{
-    CommitError, Config, Environment, JournalLimits, OpenError, Prefix, Revision, Store, WatchError,
+    CommitError, Config, Environment, JournalLimits, OpenError, Prefix, Revision, Rewrites, Store,
+    WatchError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,9 @@ async fn fault_08_a_closed_log_that_goes_bad_is_replaced_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("storage");
     let config = Config { history_bytes: 4096, ..Config::embedded(&path) };
-    let journal = JournalLimits { segment_bytes: 8 << 10, ..JournalLimits::default() };
+    // Inline, so that no rewrite removes the damaged log before it is read.
+    let (segment_bytes, rewrites) = (8 << 10, Rewrites::Inline);
+    let journal = JournalLimits { segment_bytes, rewrites, ..JournalLimits::default() };
     let parts = || Environment { journal: journal.clone(), ..Environment::default() };
     let store = Store::open_with(config.clone(), parts()).unwrap();
     let (prefix, mut model) = (Prefix::new("configmaps").unwrap(), Model::default());
