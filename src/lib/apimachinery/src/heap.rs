@@ -1,8 +1,8 @@
 //! Memory of value trees: exact for an existing one, an upper bound for the one that a body
 //! becomes.
 //!
-//! Bounds feed memory budgets: they hold for every body, also hostile ones, and take vectorized passes.
-//! Sizes are those requested from the allocator.
+//! Bounds feed memory budgets: they hold for every body, also hostile ones, and take vectorized
+//! passes. Sizes are those requested from the allocator.
 
 use crate::document::{Map, Text, Value};
 
