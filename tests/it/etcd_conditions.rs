@@ -5,7 +5,7 @@ use crate::FERROKUBE;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_etcd::testing::EtcdProcess;
-use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Launch, wait_until};
 use serde_json::{Value, json};
 use std::path::Path;
 use tokio::task::JoinSet;
@@ -34,14 +34,6 @@ async fn shows(client: &Client, path: &str, words: &str) -> ApiResponse {
     .await
 }
 
-async fn logs(server: &Cluster, words: &str) {
-    wait_until(words, BOUND, || async {
-        let log = server.log();
-        if log.contains(words) { Ok(()) } else { Err(log) }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_etcd_is_shown_and_takes_deletes() {
     let large = "x".repeat(500 << 10);
@@ -65,7 +57,7 @@ async fn a_full_etcd_is_shown_and_takes_deletes() {
         let ready = shows(&admin, "/readyz", "[-]disk-space failed").await;
         assert_eq!(ready.status, 500);
         assert_eq!(admin.get("/livez").await.unwrap().status, 200, "a restart frees nothing");
-        logs(&server, "the storage is full").await;
+        server.logs("the storage is full").await;
         for number in 0..kept {
             let path = format!("{MAPS}/m{number}");
             assert_eq!(admin.get(&path).await.unwrap().status, 200, "nothing is lost");
@@ -87,8 +79,8 @@ async fn a_value_that_is_no_object_is_named_and_left_alone() {
         }
         let server = launch(&etcd).start().unwrap();
         let admin = server.admin().unwrap();
-        logs(&server, "a value in the storage cannot be read: it is not served").await;
-        logs(&server, "a key in the storage is malformed: it is not served").await;
+        server.logs("a value in the storage cannot be read: it is not served").await;
+        server.logs("a key in the storage is malformed: it is not served").await;
         assert!(server.log().contains("/registry/configmaps/default/foreign"), "{}", server.log());
         assert_eq!(admin.post(MAPS, &map("own")).await.unwrap().status, 201);
         let listed = admin.get(MAPS).await.unwrap();
@@ -125,9 +117,9 @@ async fn an_etcd_that_asks_for_credentials_is_shown() {
         assert_eq!(admin.post(MAPS, &map("a")).await.unwrap().status, 503);
         assert_eq!(admin.get(&format!("{MAPS}/a")).await.unwrap().status, 503);
         shows(&admin, "/readyz", "[-]etcd failed").await;
-        logs(&server, ASKS).await;
+        server.logs(ASKS).await;
         let other = launch(&etcd).begin().unwrap();
-        logs(&other, ASKS).await;
+        other.logs(ASKS).await;
         wait_until("it answers probes", BOUND, || async {
             let client = other.admin().map_err(|error| format!("{error:#}"))?;
             let reply = client.get("/readyz").await.map_err(|error| format!("{error:#}"))?;
@@ -150,7 +142,7 @@ async fn an_etcd_without_a_majority_is_shown() {
         assert_eq!(admin.post(MAPS, &map("before")).await.unwrap().status, 201);
         members[1..].iter_mut().for_each(EtcdProcess::kill);
         shows(&admin, "/readyz", "[-]etcd failed").await;
-        logs(&server, "the storage is unavailable").await;
+        server.logs("the storage is unavailable").await;
         assert_eq!(admin.get(&format!("{MAPS}/before")).await.unwrap().status, 503);
         members[1..].iter_mut().for_each(EtcdProcess::restart);
         wait_until("it is ready again", BOUND, || async {

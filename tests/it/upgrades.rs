@@ -96,7 +96,7 @@ async fn start() -> (Cluster, ShutdownTrigger, tempfile::TempDir) {
     })
     .await;
     let warning = "insecureSkipTLSVerify: the certificate of an aggregated server is not verified";
-    assert!(front.log().contains(warning), "{}", front.log());
+    front.logs(warning).await;
     (front, trigger, directory)
 }
 

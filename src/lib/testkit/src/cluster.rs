@@ -1,7 +1,7 @@
 //! Runs the executable as a real process, with a directory and a port of its own.
 
 use crate::client::Client;
-use crate::wait::BOUND;
+use crate::wait::{BOUND, wait_until};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -156,6 +156,18 @@ impl Cluster {
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the log has these words: lines are written after what they tell of.
+    ///
+    /// # Panics
+    /// If it never has, with the log.
+    pub async fn logs(&self, words: &str) {
+        wait_until(words, BOUND, || async {
+            let log = self.log();
+            if log.contains(words) { Ok(()) } else { Err(log) }
+        })
+        .await;
     }
 
     /// A client with the administrator's certificate.
