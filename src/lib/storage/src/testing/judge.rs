@@ -10,7 +10,7 @@ use crate::remote::RemoteChange;
 use crate::{Event, Key, Revision};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Violations that are listed.
@@ -185,24 +185,39 @@ impl ClientRecorder {
     }
 }
 
-/// Where a text is, which only one write has.
-fn found(states: &[&JudgedEvent], text: &Option<String>) -> Option<usize> {
-    states.iter().position(|event| text.is_some() && event.text == *text)
+/// Index of the state of this revision.
+fn at(states: &[&JudgedEvent], revision: Revision) -> Option<usize> {
+    states.binary_search_by_key(&revision, |event| event.revision).ok()
 }
 
-/// States of the keys, in order; before the first one a key is absent.
+/// Number of states up to this revision.
+fn until(states: &[&JudgedEvent], revision: Revision) -> usize {
+    states.partition_point(|event| event.revision <= revision)
+}
+
+/// States of the keys, in order; before the first one a key is absent. A history of an hour has
+/// 100,000 states of a key, so none is looked for one by one.
 struct Judge<'a> {
     states: BTreeMap<&'a Key, Vec<&'a JudgedEvent>>,
+    /// Indexes of the states by key and text, which only one write has.
+    texts: HashMap<(&'a Key, &'a str), usize>,
     violations: Vec<String>,
 }
 
 impl<'a> Judge<'a> {
     fn new(history: &'a [JudgedEvent]) -> Self {
-        let mut judge = Self { states: BTreeMap::new(), violations: Vec::new() };
+        let mut judge =
+            Self { states: BTreeMap::new(), texts: HashMap::new(), violations: Vec::new() };
+        if !history.is_sorted_by_key(|event| event.revision) {
+            judge.violations.push("the history is out of order".to_owned());
+        }
         for event in history {
             let states = judge.states.entry(&event.key).or_default();
             if states.last().is_some_and(|last| last.revision >= event.revision) {
                 judge.violations.push(format!("the history is out of order: {event:?}"));
+            }
+            if let Some(text) = &event.text {
+                judge.texts.entry((&event.key, text)).or_insert(states.len());
             }
             states.push(event);
         }
@@ -211,6 +226,11 @@ impl<'a> Judge<'a> {
 
     fn of(&self, key: &Key) -> &[&'a JudgedEvent] {
         self.states.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Index of the state that has this text.
+    fn found(&self, key: &Key, text: &Option<String>) -> Option<usize> {
+        self.texts.get(&(key, text.as_deref()?)).copied()
     }
 
     fn check(&mut self, holds: bool, violation: impl FnOnce() -> String) {
@@ -230,10 +250,7 @@ impl<'a> Judge<'a> {
                 continue;
             };
             let states = self.of(&operation.key);
-            let after = match guard {
-                Some(guard) => states.iter().position(|event| event.revision == *guard),
-                None => None,
-            };
+            let after = guard.and_then(|guard| at(states, guard));
             let next = after.and_then(|at| states.get(at + 1)).filter(|next| next.text == *text);
             match next.map(|next| next.revision) {
                 Some(revision) => *outcome = Acknowledgement::Written(revision),
@@ -303,15 +320,15 @@ impl<'a> Judge<'a> {
             let states = self.of(&operation.key);
             let at = match outcome {
                 Acknowledgement::Written(revision) => {
-                    let at = states.iter().position(|event| event.revision == *revision);
-                    let Some(at) = at.filter(|at| states[*at].text == *text) else {
+                    let found = at(states, *revision);
+                    let Some(at) = found.filter(|at| states[*at].text == *text) else {
                         let what = format!("an acknowledged write is lost: {operation:?}");
                         self.violations.push(what);
                         continue;
                     };
                     Some(at)
                 }
-                _ => found(states, text),
+                _ => self.found(&operation.key, text),
             };
             let Some(at) = at else { continue };
             let before = at.checked_sub(1).map(|at| states[at]);
@@ -346,7 +363,8 @@ impl<'a> Judge<'a> {
                 }
                 Act::Write { text, .. } => {
                     let states = self.of(&operation.key);
-                    let revision = found(states, text).map(|at| states[at].revision);
+                    let found = self.found(&operation.key, text);
+                    let revision = found.map(|at| states[at].revision);
                     self.check(revision.is_none_or(|revision| revision > floor), || {
                         format!("a write is before what preceded it ({floor}): {operation:?}")
                     });
@@ -382,19 +400,28 @@ impl<'a> Judge<'a> {
         if seen.is_none() && ends_after(states.first()) {
             return Some(Revision::default());
         }
-        let mut at = 0..states.len();
-        let at = at.find(|at| is_seen(states[*at]) && ends_after(states.get(at + 1)))?;
+        let mut candidates = match seen {
+            Some((revision, _)) => {
+                let found = at(states, *revision)?;
+                found..found + 1
+            }
+            // The state at the floor, or a later one.
+            None => until(states, floor).saturating_sub(1)..states.len(),
+        };
+        let at = candidates.find(|at| is_seen(states[*at]) && ends_after(states.get(at + 1)))?;
         Some(states[at].revision)
     }
 
     fn state_at(&self, key: &Key, revision: Revision) -> Option<&'a JudgedEvent> {
-        self.of(key).iter().rfind(|event| event.revision <= revision).copied()
+        let states = self.of(key);
+        until(states, revision).checked_sub(1).map(|at| states[at])
     }
 
     /// Whether the value before or after an event has no fields.
     fn is_of_topic(&self, event: &JudgedEvent) -> bool {
         let states = self.of(&event.key);
-        let before = states.iter().rfind(|state| state.revision < event.revision);
+        let before = at(states, event.revision).and_then(|at| at.checked_sub(1));
+        let before = before.map(|at| states[at]);
         let before = before.and_then(|before| before.text.as_ref());
         before.into_iter().chain(&event.text).any(|text| !has_fields(text))
     }
@@ -403,11 +430,10 @@ impl<'a> Judge<'a> {
     fn check_watch(&mut self, history: &[JudgedEvent], watch: &WatchRecord) {
         let last = watch.events.last().map_or(watch.after, |event| event.revision);
         let until = watch.until.unwrap_or(last);
-        let expected: Vec<&JudgedEvent> = history
-            .iter()
-            .filter(|event| event.revision > watch.after && event.revision <= until)
-            .filter(|event| !watch.is_of_topic || self.is_of_topic(event))
-            .collect();
+        let index = |revision| history.partition_point(|event| event.revision <= revision);
+        let within = history.get(index(watch.after)..index(until)).unwrap_or_default();
+        let expected: Vec<&JudgedEvent> =
+            within.iter().filter(|event| !watch.is_of_topic || self.is_of_topic(event)).collect();
         let mut given = watch.events.iter();
         for event in expected {
             let next = given.next();
