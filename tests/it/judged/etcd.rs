@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// The form of values in etcd.
 static VALUES: LazyLock<Arc<dyn ValueCodec>> = LazyLock::new(|| {
@@ -86,6 +86,8 @@ pub(super) struct EtcdHistory {
     events: mpsc::UnboundedReceiver<(Revision, Vec<JudgedEvent>)>,
     /// Everything up to here was read.
     position: Arc<AtomicU64>,
+    /// Ends with this, so that it meets no other etcd at the same address.
+    _following: JoinSet<()>,
     _engine: Etcd,
 }
 
@@ -108,7 +110,8 @@ impl EtcdHistory {
             async { while !matches!(feed.next().await, FeedItem::State { is_last: true, .. }) {} };
         tokio::time::timeout(PATIENCE, started).await.expect("etcd answers");
         let reached = Arc::clone(&position);
-        tokio::spawn(async move {
+        let mut following = JoinSet::new();
+        following.spawn(async move {
             loop {
                 let (revision, changes) = match feed.next().await {
                     FeedItem::State { .. } => panic!("the history has a gap"),
@@ -123,7 +126,7 @@ impl EtcdHistory {
                 reached.store(revision.0, Ordering::Release);
             }
         });
-        Self { events, position, _engine: engine }
+        Self { events, position, _following: following, _engine: engine }
     }
 
     pub(super) async fn until(mut self, last: Revision) -> Vec<JudgedEvent> {
