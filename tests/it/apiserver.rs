@@ -266,14 +266,14 @@ async fn fault_51_static_tokens_are_read_again() {
     };
     assert_eq!((status("canary-one").await, status("canary-two").await), (200, 401));
     replace("canary-two,bob,u,system:masters\n", 0o644);
-    cluster.logs("is open to others").await;
+    cluster.wait_for_log("is open to others").await;
     assert_eq!(
         (status("canary-one").await, status("canary-two").await),
         (200, 401),
         "a file that others may write is not believed"
     );
     replace("canary-two\n", 0o600);
-    cluster.logs("line 1 of the token file").await;
+    cluster.wait_for_log("line 1 of the token file").await;
     assert_eq!(status("canary-one").await, 200);
     replace("canary-two,bob,u,system:masters\n", 0o600);
     becomes("canary-one", 401).await;
@@ -412,7 +412,7 @@ async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_
     assert_eq!((status(&old).await, status(&new).await), (200, 200), "both keys are there");
 
     replace("all.pub", b"nonsense");
-    cluster.logs("cannot reload").await;
+    cluster.wait_for_log("cannot reload").await;
     assert_eq!((status(&old).await, status(&new).await), (200, 200), "and changes nothing");
 
     replace("all.pub", &read("two.pub"));

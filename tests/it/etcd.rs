@@ -163,7 +163,7 @@ async fn fault_15_a_start_without_etcd_serves_probes_and_waits() {
             assert_eq!((reply.status, &reply.body["reason"]), (503, &"ServiceUnavailable".into()));
             assert_eq!(reply.headers["retry-after"], "5", "{path}");
         }
-        server.logs(UNAVAILABLE).await;
+        server.wait_for_log(UNAVAILABLE).await;
         let log = server.log();
         let lines: Vec<&str> = log.lines().filter(|line| line.contains(UNAVAILABLE)).collect();
         assert!(lines.len() == 1 && lines[0].contains(&etcd.url()), "{log}");

@@ -57,7 +57,7 @@ async fn a_full_etcd_is_shown_and_takes_deletes() {
         let ready = shows(&admin, "/readyz", "[-]disk-space failed").await;
         assert_eq!(ready.status, 500);
         assert_eq!(admin.get("/livez").await.unwrap().status, 200, "a restart frees nothing");
-        server.logs("the storage is full").await;
+        server.wait_for_log("the storage is full").await;
         for number in 0..kept {
             let path = format!("{MAPS}/m{number}");
             assert_eq!(admin.get(&path).await.unwrap().status, 200, "nothing is lost");
@@ -79,8 +79,8 @@ async fn a_value_that_is_no_object_is_named_and_left_alone() {
         }
         let server = launch(&etcd).start().unwrap();
         let admin = server.admin().unwrap();
-        server.logs("a value in the storage cannot be read: it is not served").await;
-        server.logs("a key in the storage is malformed: it is not served").await;
+        server.wait_for_log("a value in the storage cannot be read: it is not served").await;
+        server.wait_for_log("a key in the storage is malformed: it is not served").await;
         assert!(server.log().contains("/registry/configmaps/default/foreign"), "{}", server.log());
         assert_eq!(admin.post(MAPS, &map("own")).await.unwrap().status, 201);
         let listed = admin.get(MAPS).await.unwrap();
@@ -117,9 +117,9 @@ async fn an_etcd_that_asks_for_credentials_is_shown() {
         assert_eq!(admin.post(MAPS, &map("a")).await.unwrap().status, 503);
         assert_eq!(admin.get(&format!("{MAPS}/a")).await.unwrap().status, 503);
         shows(&admin, "/readyz", "[-]etcd failed").await;
-        server.logs(ASKS).await;
+        server.wait_for_log(ASKS).await;
         let other = launch(&etcd).begin().unwrap();
-        other.logs(ASKS).await;
+        other.wait_for_log(ASKS).await;
         wait_until("it answers probes", BOUND, || async {
             let client = other.admin().map_err(|error| format!("{error:#}"))?;
             let reply = client.get("/readyz").await.map_err(|error| format!("{error:#}"))?;
@@ -142,7 +142,7 @@ async fn an_etcd_without_a_majority_is_shown() {
         assert_eq!(admin.post(MAPS, &map("before")).await.unwrap().status, 201);
         members[1..].iter_mut().for_each(EtcdProcess::kill);
         shows(&admin, "/readyz", "[-]etcd failed").await;
-        server.logs("the storage is unavailable").await;
+        server.wait_for_log("the storage is unavailable").await;
         assert_eq!(admin.get(&format!("{MAPS}/before")).await.unwrap().status, 503);
         members[1..].iter_mut().for_each(EtcdProcess::restart);
         wait_until("it is ready again", BOUND, || async {

@@ -169,7 +169,7 @@ async fn a_second_signal_exits_at_once() {
         String::from_utf8_lossy(&answer[..read])
     );
     cluster.signal(Signal::TERM).unwrap();
-    cluster.logs("ending").await;
+    cluster.wait_for_log("ending").await;
     cluster.signal(Signal::TERM).unwrap();
     // A drain that ends has the code 0.
     assert_eq!(cluster.wait().unwrap().code(), Some(143));

@@ -96,7 +96,7 @@ async fn start() -> (Cluster, ShutdownTrigger, tempfile::TempDir) {
     })
     .await;
     let warning = "insecureSkipTLSVerify: the certificate of an aggregated server is not verified";
-    front.logs(warning).await;
+    front.wait_for_log(warning).await;
     (front, trigger, directory)
 }
 

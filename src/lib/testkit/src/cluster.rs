@@ -162,7 +162,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If it never has, with the log.
-    pub async fn logs(&self, words: &str) {
+    pub async fn wait_for_log(&self, words: &str) {
         wait_until(words, BOUND, || async {
             let log = self.log();
             if log.contains(words) { Ok(()) } else { Err(log) }

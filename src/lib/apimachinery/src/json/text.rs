@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_end_of_plain_text_is_exact() {
         for length in 0..=80 {
-            // Above every special byte, so that borrows of the words have something to spoil.
+            // Between the special bytes, and with the high bit, which the words treat as their own.
             for filling in [b' ', b'a', 0x7f, 0xff] {
                 let mut bytes = vec![filling; length];
                 assert_eq!(plain_end(&bytes, 0), length);

@@ -191,12 +191,12 @@ fn at(states: &[&JudgedEvent], revision: Revision) -> Option<usize> {
 }
 
 /// Number of states up to this revision.
-fn until(states: &[&JudgedEvent], revision: Revision) -> usize {
+fn count_until(states: &[&JudgedEvent], revision: Revision) -> usize {
     states.partition_point(|event| event.revision <= revision)
 }
 
-/// States of the keys, in order; before the first one a key is absent. A history of an hour has
-/// 100,000 states of a key, so none is looked for one by one.
+/// States of the keys, in order; before the first one a key is absent. Long histories have
+/// many of each key: they are found by revision or text, not one by one.
 struct Judge<'a> {
     states: BTreeMap<&'a Key, Vec<&'a JudgedEvent>>,
     /// Indexes of the states by key and text, which only one write has.
@@ -406,7 +406,7 @@ impl<'a> Judge<'a> {
                 found..found + 1
             }
             // The state at the floor, or a later one.
-            None => until(states, floor).saturating_sub(1)..states.len(),
+            None => count_until(states, floor).saturating_sub(1)..states.len(),
         };
         let at = candidates.find(|at| is_seen(states[*at]) && ends_after(states.get(at + 1)))?;
         Some(states[at].revision)
@@ -414,7 +414,7 @@ impl<'a> Judge<'a> {
 
     fn state_at(&self, key: &Key, revision: Revision) -> Option<&'a JudgedEvent> {
         let states = self.of(key);
-        until(states, revision).checked_sub(1).map(|at| states[at])
+        count_until(states, revision).checked_sub(1).map(|at| states[at])
     }
 
     /// Whether the value before or after an event has no fields.
