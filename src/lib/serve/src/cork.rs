@@ -29,6 +29,8 @@ struct CorkState<T> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that are written.
     sent: usize,
+    /// A flush is due: the TLS library may keep what is written.
+    unflushed: bool,
     /// Number of socket writes, wrapping.
     moved: usize,
     /// A failed drain, returned by the next use.
@@ -41,6 +43,7 @@ impl<T> Cork<T> {
             inner,
             buffer: Vec::new(),
             sent: 0,
+            unflushed: false,
             moved: 0,
             failed: None,
         })))
@@ -64,9 +67,10 @@ impl<T: AsyncWrite + Unpin> CorkState<T> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
-        if self.buffer.is_empty() {
+        if self.buffer.is_empty() && !self.unflushed {
             return Poll::Ready(Ok(()));
         }
+        self.unflushed = true;
         while self.sent < self.buffer.len() {
             let mut slices = [IoSlice::new(&[]); WRITE_BYTES.div_ceil(SLICE_BYTES)];
             let count = short_slices(&self.buffer[self.sent..], &mut slices);
@@ -80,7 +84,9 @@ impl<T: AsyncWrite + Unpin> CorkState<T> {
         }
         // An idle connection keeps no buffer.
         (self.buffer, self.sent) = (Vec::new(), 0);
-        Pin::new(&mut self.inner).poll_flush(task)
+        ready!(Pin::new(&mut self.inner).poll_flush(task))?;
+        self.unflushed = false;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_gather(
@@ -248,6 +254,46 @@ mod tests {
         };
         let ((), all) = tokio::join!(Turns::new(writing, cork, Arc::default()), reading);
         assert_eq!(all, (0..200_u8).flat_map(|piece| [piece; 4096]).collect::<Vec<u8>>());
+    }
+
+    /// Takes everything, and has it sent at the second flush.
+    #[derive(Default)]
+    struct LateFlush {
+        taken: usize,
+        flushes: usize,
+    }
+
+    impl AsyncWrite for LateFlush {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.taken += bytes.len();
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.flushes += 1;
+            if self.flushes == 1 { Poll::Pending } else { Poll::Ready(Ok(())) }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_tls_library_keeps_is_flushed_without_another_write() {
+        let mut cork = Cork::new(LateFlush::default());
+        cork.write_all(b"abc").await.unwrap();
+        let driven = cork.clone();
+        let mut turns = Turns::new(std::future::pending::<()>(), cork, Arc::default());
+        for flushes in [1, 2, 2] {
+            assert!(futures::poll!(&mut turns).is_pending());
+            let state = driven.lock();
+            assert_eq!((state.inner.taken, state.inner.flushes), (3, flushes));
+        }
     }
 
     #[tokio::test]
