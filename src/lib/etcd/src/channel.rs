@@ -2,10 +2,11 @@
 //! call, and its head and message leave together. With the queues of a general transport each call
 //! wakes several tasks, here and in etcd.
 
-use crate::cork::CallCork;
+use crate::cork::{ACK_DELAY, CallCork};
 use crate::tls;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt, Shared};
+use futures::task::AtomicWaker;
 use h2::client::{Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::Uri;
@@ -17,13 +18,14 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsConnector;
 use tonic::ConnectError;
 use tonic::body::Body;
@@ -41,7 +43,6 @@ const CONNECTION_WINDOW: u32 = 32 << 20;
 const HEADER_BYTES: u32 = 16 << 10;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Sender = SendRequest<Bytes>;
 type Connecting = Shared<BoxFuture<'static, Result<Sender, DialFailure>>>;
 
 /// A connection to a server that is made when it is needed, and again after it broke. Cheap to
@@ -60,6 +61,13 @@ struct EtcdDialer {
     /// Host and port.
     address: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// An open connection's end for calls.
+#[derive(Clone)]
+struct Sender {
+    requests: SendRequest<Bytes>,
+    ended: EndedStreams,
 }
 
 #[derive(Clone)]
@@ -96,10 +104,12 @@ impl Http2Channel {
         let mut broken = None;
         loop {
             match self.present(broken) {
-                ChannelConnection::Open { generation, sender } => match sender.ready().await {
-                    Ok(sender) => return Ok(sender),
-                    Err(_) => broken = Some(generation),
-                },
+                ChannelConnection::Open { generation, sender: Sender { requests, ended } } => {
+                    match requests.ready().await {
+                        Ok(requests) => return Ok(Sender { requests, ended }),
+                        Err(_) => broken = Some(generation),
+                    }
+                }
                 ChannelConnection::Connecting(connecting) => return connecting.await,
             }
         }
@@ -133,11 +143,12 @@ impl Http2Channel {
         let message = MessageStart::of(&mut body).await?;
         let mut sender = self.ready().await.map_err(|failure| unsent(Box::new(failure)))?;
         let head = http::Request::from_parts(head, ());
-        let sent = sender.send_request(head, false);
+        let sent = sender.requests.send_request(head, false);
         let (response, stream) = sent.map_err(|error| unsent(Box::new(error)))?;
         let pump = message.send(stream, body);
         let reply = response.await?;
-        Ok(reply.map(|stream| Reply { stream, _pump: pump }))
+        let ended = sender.ended;
+        Ok(reply.map(|stream| Reply { stream: Some(stream), is_over: false, ended, _pump: pump }))
     }
 }
 
@@ -215,10 +226,12 @@ async fn open(stream: Box<dyn ByteStream>) -> io::Result<Sender> {
         .max_header_list_size(HEADER_BYTES)
         .enable_push(false)
         .handshake(stream);
-    let (sender, mut connection) = handshake.await.map_err(io::Error::other)?;
+    let (requests, mut connection) = handshake.await.map_err(io::Error::other)?;
     let pings = connection.ping_pong().expect("taken once");
-    tokio::spawn(drive(connection, cork, pings));
-    Ok(sender)
+    let ended = EndedStreams::default();
+    // Weak: the last call's stream would keep an unused connection open.
+    tokio::spawn(drive(connection, cork, pings, Arc::downgrade(&ended.0)));
+    Ok(Sender { requests, ended })
 }
 
 /// Runs a connection until it ends or its server falls silent: then its calls fail.
@@ -226,9 +239,24 @@ async fn drive(
     mut connection: Connection<CallCork<Box<dyn ByteStream>>, Bytes>,
     cork: CallCork<Box<dyn ByteStream>>,
     mut pings: PingPong,
+    ended_streams: Weak<Mutex<Vec<RecvStream>>>,
 ) {
+    let wakes = Arc::new(MutedWaker::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut delay: Option<Pin<Box<Sleep>>> = None;
     let exchange = poll_fn(|task| {
-        let ended = Pin::new(&mut connection).poll(task);
+        wakes.task.register(task.waker());
+        if let Some(streams) = ended_streams.upgrade() {
+            wakes.drop_muted(std::mem::take(&mut *streams.lock()));
+        }
+        let ended = Pin::new(&mut connection).poll(&mut Context::from_waker(&waker));
+        if cork.has_acks() {
+            let left = delay.get_or_insert_with(|| Box::pin(sleep(ACK_DELAY)));
+            if left.as_mut().poll(task).is_ready() {
+                cork.release_acks();
+                delay = None;
+            }
+        }
         let written = cork.poll_drain(task);
         if ended.is_ready() || matches!(written, Poll::Ready(Err(_))) {
             return Poll::Ready(());
@@ -237,7 +265,7 @@ async fn drive(
     });
     let silence = async {
         loop {
-            tokio::time::sleep(KEEPALIVE).await;
+            sleep(KEEPALIVE).await;
             let pong = tokio::time::timeout(KEEPALIVE_TIMEOUT, pings.ping(Ping::opaque())).await;
             if !matches!(pong, Ok(Ok(_))) {
                 return;
@@ -248,6 +276,55 @@ async fn drive(
         // Its calls fail.
         () = exchange => {}
         () = silence => {}
+    }
+}
+
+/// Streams that are read to their ends. h2 polls the connection for each one that is dropped, so
+/// they are dropped before its next poll.
+#[derive(Clone, Default)]
+struct EndedStreams(Arc<Mutex<Vec<RecvStream>>>);
+
+impl EndedStreams {
+    /// Streams that are kept: more would take memory while no message comes. Others are dropped at
+    /// once.
+    const MAX: usize = 32;
+
+    fn push(&self, stream: RecvStream) {
+        let mut streams = self.0.lock();
+        if streams.len() < Self::MAX {
+            streams.push(stream);
+        }
+    }
+}
+
+/// Wakes the task, unless it is about to poll the connection anyway: h2's lock, which that poll
+/// takes, orders it after what the wake was for.
+#[derive(Default)]
+struct MutedWaker {
+    is_muted: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl MutedWaker {
+    /// Drops streams, which want a poll of the connection. It must follow.
+    fn drop_muted(&self, streams: Vec<RecvStream>) {
+        if !streams.is_empty() {
+            self.is_muted.swap(true, Ordering::AcqRel);
+            drop(streams);
+            self.is_muted.swap(false, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Wake for MutedWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_muted.load(Ordering::Acquire) {
+            self.task.wake();
+        }
     }
 }
 
@@ -319,8 +396,22 @@ async fn pump(mut stream: SendStream<Bytes>, mut body: Body) {
 
 /// The body of a response.
 pub(crate) struct Reply {
-    stream: RecvStream,
+    /// `None` once it is dropped.
+    stream: Option<RecvStream>,
+    /// Read to its end.
+    is_over: bool,
+    ended: EndedStreams,
     _pump: Option<Pump>,
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && self.is_over
+        {
+            self.ended.push(stream);
+        }
+    }
 }
 
 impl http_body::Body for Reply {
@@ -331,7 +422,7 @@ impl http_body::Body for Reply {
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let stream = &mut self.stream;
+        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
         if let Some(data) = ready!(stream.poll_data(task)) {
             return Poll::Ready(Some(data.map(|data| {
                 // Fails for a stream that has ended, which needs no more room.
@@ -340,11 +431,12 @@ impl http_body::Body for Reply {
             })));
         }
         let trailers = ready!(stream.poll_trailers(task));
+        self.is_over = trailers.is_ok();
         Poll::Ready(trailers.transpose().map(|trailers| trailers.map(Frame::trailers)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        self.stream.as_ref().is_none_or(RecvStream::is_end_stream)
     }
 }
 
@@ -352,10 +444,11 @@ impl http_body::Body for Reply {
 mod tests {
     use super::*;
     use crate::connection::is_unsent;
-    use http_body_util::StreamBody;
+    use http_body_util::{BodyExt as _, StreamBody};
     use std::sync::atomic::AtomicUsize;
     use tokio::net::TcpListener;
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::{mpsc, oneshot, watch};
+    use tokio::task::JoinHandle;
 
     /// Answers each request at once, and tells when its body has ended and how.
     struct RecordingServer {
@@ -438,6 +531,55 @@ mod tests {
                 }
             };
             tokio::time::timeout(CONNECT_TIMEOUT, replaced).await.expect("it is replaced");
+        }
+    }
+
+    /// A server of one connection, with its pings. Its task ends with the connection.
+    async fn serve_one() -> (Http2Channel, Uri, oneshot::Receiver<PingPong>, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (sender, pings) = oneshot::channel();
+        let served = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(socket).await.unwrap();
+            let _ = sender.send(connection.ping_pong().unwrap());
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let mut reply = respond.send_response(http::Response::new(()), false).unwrap();
+                reply.send_data(Bytes::from_static(b"reply"), true).unwrap();
+            }
+        });
+        (Http2Channel::new(&origin, None).unwrap(), origin, pings, served)
+    }
+
+    async fn call_whole(channel: &Http2Channel, origin: &Uri) {
+        let request = http::Request::post(origin.clone()).body(Body::empty()).unwrap();
+        let reply = channel.clone().send(request).await.expect("it is sent");
+        let body = reply.into_body().collect().await.expect("it ends");
+        assert_eq!(body.to_bytes(), "reply");
+    }
+
+    #[tokio::test]
+    async fn calls_follow_those_that_have_ended_and_the_connection_ends_with_its_channel() {
+        let (channel, origin, _pings, served) = serve_one().await;
+        for _ in 0..3 {
+            let calls = (0..2 * EndedStreams::MAX).map(|_| call_whole(&channel, &origin));
+            let calls = futures::future::join_all(calls);
+            tokio::time::timeout(CONNECT_TIMEOUT, calls).await.expect("they end");
+            let last = call_whole(&channel, &origin);
+            tokio::time::timeout(CONNECT_TIMEOUT, last).await.expect("it ends");
+        }
+        drop(channel);
+        tokio::time::timeout(CONNECT_TIMEOUT, served).await.expect("it ends").expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_acknowledges_pings() {
+        let (channel, origin, pings, _served) = serve_one().await;
+        call_whole(&channel, &origin).await;
+        let mut pings = pings.await.unwrap();
+        for _ in 0..3 {
+            let pong = tokio::time::timeout(CONNECT_TIMEOUT, pings.ping(Ping::opaque())).await;
+            pong.expect("it comes").expect("no error");
         }
     }
 
