@@ -1,9 +1,13 @@
 //! The audit log: callers encode events into one bounded buffer, a thread writes them in groups.
+//!
+//! An event that has the log to itself is written by its caller, if that takes one write to a file:
+//! waking the thread, and its caller again, takes five times as long. A disk that keeps such a
+//! caller waiting gets the next ones from the thread.
 
 use super::event::AuditEvent;
 use super::line;
 use super::missing::MissingEvents;
-use super::output::{AuditOutput, Stdout, is_full};
+use super::output::{AuditOutput, NoOutput, Stdout, is_full};
 use super::policy::{AuditPlan, AuditPolicy, AuditRequest};
 use super::refusals::Refusals;
 use super::reserve::Reserved;
@@ -21,6 +25,10 @@ use tokio::sync::oneshot;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A write that takes longer shows a slow disk, and for how long it is taken for one.
+const QUICK_WRITE: Duration = Duration::from_millis(20);
+const SLOW_FOR: Duration = Duration::from_secs(10);
 
 /// How often an idle log checks the ages of its files.
 const TIDY_INTERVAL: Duration = Duration::from_secs(3600);
@@ -125,6 +133,8 @@ struct Shared {
     queue_bytes: usize,
     max_event_bytes: usize,
     refusals: Refusals,
+    /// Locked before the queue is.
+    output: Mutex<Output>,
     queue: Mutex<EventQueue>,
     wake: Condvar,
     healthy: AtomicBool,
@@ -137,12 +147,40 @@ struct Shared {
 }
 
 type AuditWaiter = oneshot::Sender<Result<(), AuditError>>;
+type WrittenEvent = oneshot::Receiver<Result<(), AuditError>>;
 
 /// Notifies and removes all waiters.
 fn answer(waiters: &mut Vec<AuditWaiter>, result: impl Fn() -> Result<(), AuditError>) {
     for waiter in waiters.drain(..) {
         // A waiter may have given up.
         let _ = waiter.send(result());
+    }
+}
+
+struct Output {
+    lines: Box<dyn AuditOutput>,
+    /// When a write that took long began.
+    slow_since: Option<Instant>,
+}
+
+impl Output {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.timed(|lines| lines.append(bytes))
+    }
+
+    /// The write of a caller. False: nothing was written.
+    fn append_quickly(&mut self, line: &[u8]) -> bool {
+        let is_slow = self.slow_since.is_some_and(|since| since.elapsed() < SLOW_FOR);
+        !is_slow && self.timed(|lines| lines.append_quickly(line))
+    }
+
+    fn timed<T>(&mut self, write: impl FnOnce(&mut dyn AuditOutput) -> T) -> T {
+        let begun = Instant::now();
+        let written = write(&mut *self.lines);
+        if begun.elapsed() > QUICK_WRITE {
+            self.slow_since = Some(begun);
+        }
+        written
     }
 }
 
@@ -153,7 +191,7 @@ struct EventQueue {
     count: u64,
     /// Callers that wait for these lines; none while the log is failing.
     waiters: Vec<AuditWaiter>,
-    /// Bytes that the thread has taken but not written.
+    /// Bytes that the thread has taken but not written, and those that callers write.
     in_flight: usize,
     closed: bool,
 }
@@ -202,10 +240,10 @@ impl AuditLog {
 
     /// A log that records nothing.
     pub fn disabled() -> Self {
-        let shared = Arc::new(Shared::new(AuditConfig {
-            policy: AuditPolicy::nothing(),
-            ..AuditConfig::new("-")
-        }));
+        let shared = Arc::new(Shared::new(
+            AuditConfig { policy: AuditPolicy::nothing(), ..AuditConfig::new("-") },
+            Box::new(NoOutput),
+        ));
         Self {
             thread: Arc::new(ThreadHandle {
                 shared: Arc::clone(&shared),
@@ -216,8 +254,8 @@ impl AuditLog {
     }
 
     pub(super) fn start(config: AuditConfig, output: Box<dyn AuditOutput>) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(config));
-        let writer = WriterThread { shared: Arc::clone(&shared), output };
+        let shared = Arc::new(Shared::new(config, output));
+        let writer = WriterThread { shared: Arc::clone(&shared) };
         let handle =
             std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
         Ok(Self {
@@ -279,8 +317,9 @@ impl AuditLog {
         Err(self.shared.unavailable())
     }
 
-    /// Encodes and queues the event; the future resolves when it is in the file, or at once for an
-    /// omitted stage. Dropping the future does not withdraw the event.
+    /// Encodes the event, and writes or queues it; may block for one write to a file. The future
+    /// resolves when the event is in the file, or at once for an omitted stage. Dropping the future
+    /// does not withdraw the event.
     ///
     /// # Errors
     /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write;
@@ -290,11 +329,8 @@ impl AuditLog {
         event: &AuditEvent<'_>,
         plan: &AuditPlan,
     ) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
-        let queued = if plan.records(event.stage) {
-            self.shared.queue(event, plan).map(Some)
-        } else {
-            Ok(None)
-        };
+        let queued =
+            if plan.records(event.stage) { self.shared.record(event, plan) } else { Ok(None) };
         let drops = self.shared.on_failure == OnFailure::Drop;
         async move {
             match queued {
@@ -325,12 +361,15 @@ impl AuditLog {
         if let Some(handle) = handle {
             let _ = handle.join();
         }
+        // The write of a caller.
+        drop(self.shared.output.lock());
     }
 }
 
 impl Shared {
-    fn new(config: AuditConfig) -> Self {
+    fn new(config: AuditConfig, lines: Box<dyn AuditOutput>) -> Self {
         Self {
+            output: Mutex::new(Output { lines, slow_since: None }),
             policy: config.policy,
             on_failure: config.on_failure,
             queue_bytes: config.queue_bytes,
@@ -368,13 +407,42 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    fn queue(
+    /// `None`: it is in the file.
+    fn record(
         &self,
         event: &AuditEvent<'_>,
         plan: &AuditPlan,
-    ) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
+    ) -> Result<Option<WrittenEvent>, AuditError> {
         let mut encoded = Vec::with_capacity(2_048);
         line::write(&mut encoded, event, plan, self.max_event_bytes);
+        match self.write(&encoded)? {
+            true => Ok(None),
+            false => self.queue(&encoded).map(Some),
+        }
+    }
+
+    /// Writes a line that has the log to itself. False: nothing was written.
+    fn write(&self, encoded: &[u8]) -> Result<bool, AuditError> {
+        let Some(mut output) = self.output.try_lock() else { return Ok(false) };
+        let mut queue = self.lock();
+        if queue.closed {
+            return Err(AuditError::Closed);
+        }
+        let is_alone = queue.lines.is_empty() && queue.in_flight == 0;
+        if !is_alone || !self.healthy.load(Ordering::Acquire) || !self.missing.is_empty() {
+            return Ok(false);
+        }
+        queue.in_flight += encoded.len();
+        drop(queue);
+        let is_written = output.append_quickly(encoded);
+        self.lock().in_flight -= encoded.len();
+        if is_written {
+            self.written.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(is_written)
+    }
+
+    fn queue(&self, encoded: &[u8]) -> Result<WrittenEvent, AuditError> {
         let mut queue = self.lock();
         if queue.closed {
             return Err(AuditError::Closed);
@@ -384,7 +452,7 @@ impl Shared {
             return Err(self.unavailable());
         }
         let idle = queue.lines.is_empty();
-        queue.lines.extend_from_slice(&encoded);
+        queue.lines.extend_from_slice(encoded);
         queue.count += 1;
         if self.on_failure == OnFailure::Refuse && !self.healthy.load(Ordering::Acquire) {
             // The event stays queued for the thread to retry; the caller need not wait for that.
@@ -403,23 +471,22 @@ impl Shared {
 /// State of the writer thread.
 struct WriterThread {
     shared: Arc<Shared>,
-    output: Box<dyn AuditOutput>,
 }
 
 impl WriterThread {
-    fn run(mut self) {
+    fn run(self) {
         let mut group = EventQueue::default();
         while self.take(&mut group) {
             self.write(&mut group);
+            self.shared.lock().in_flight -= group.lines.len();
             group.lines.clear();
             group.lines.shrink_to(1024 * 1024);
             group.count = 0;
-            self.shared.lock().in_flight = 0;
         }
     }
 
     /// Waits for events; `false` if the log is closed and drained.
-    fn take(&mut self, group: &mut EventQueue) -> bool {
+    fn take(&self, group: &mut EventQueue) -> bool {
         let mut queue = self.shared.lock();
         while queue.lines.is_empty() {
             if queue.closed {
@@ -428,20 +495,20 @@ impl WriterThread {
             let waited = self.shared.wake.wait_for(&mut queue, TIDY_INTERVAL);
             if waited.timed_out() && queue.lines.is_empty() {
                 drop(queue);
-                self.output.tidy();
+                self.shared.output.lock().lines.tidy();
                 queue = self.shared.lock();
             }
         }
         std::mem::swap(&mut queue.lines, &mut group.lines);
         std::mem::swap(&mut queue.waiters, &mut group.waiters);
         std::mem::swap(&mut queue.count, &mut group.count);
-        queue.in_flight = group.lines.len();
+        queue.in_flight += group.lines.len();
         true
     }
 
     /// Writes one group. On failure, drops it at once or keeps retrying, by [`OnFailure`]; after
     /// [`WRITE_TIMEOUT`] the waiters get an error.
-    fn write(&mut self, group: &mut EventQueue) {
+    fn write(&self, group: &mut EventQueue) {
         let begun = Instant::now();
         while let Err(error) = self.append(&group.lines) {
             self.failed(&error);
@@ -468,12 +535,13 @@ impl WriterThread {
     }
 
     /// Appends lines, after the count of those that are missing.
-    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn append(&self, lines: &[u8]) -> io::Result<()> {
+        let mut output = self.shared.output.lock();
         let Some((count, mut bytes)) = self.shared.missing.line() else {
-            return self.output.append(lines);
+            return output.append(lines);
         };
         bytes.extend_from_slice(lines);
-        self.output.append(&bytes)?;
+        output.append(&bytes)?;
         self.shared.missing.recorded(count);
         Ok(())
     }
@@ -504,6 +572,7 @@ mod tests {
     use super::*;
     use crate::audit::{AuditLevel, AuditStage, MISSING, StageSet};
     use ferrokube_apimachinery::user::UserInfo;
+    use futures::FutureExt;
     use std::collections::BTreeMap;
     use std::time::SystemTime;
 
@@ -512,6 +581,11 @@ mod tests {
     struct Disk {
         full: Arc<AtomicBool>,
         broken: Arc<AtomicBool>,
+        /// Whether callers may write, and number of their writes.
+        quick: Arc<AtomicBool>,
+        quick_writes: Arc<AtomicU64>,
+        /// How long a write takes, in microseconds.
+        delay: Arc<AtomicU64>,
         lines: Arc<Mutex<Vec<u8>>>,
     }
 
@@ -523,8 +597,15 @@ mod tests {
             if self.broken.load(Ordering::SeqCst) {
                 return Err(io::Error::other("broken"));
             }
+            std::thread::sleep(Duration::from_micros(self.delay.load(Ordering::SeqCst)));
             self.lines.lock().extend_from_slice(bytes);
             Ok(())
+        }
+
+        fn append_quickly(&mut self, bytes: &[u8]) -> bool {
+            let is_done = self.quick.load(Ordering::SeqCst) && self.append(bytes).is_ok();
+            self.quick_writes.fetch_add(u64::from(is_done), Ordering::SeqCst);
+            is_done
         }
     }
 
@@ -580,6 +661,53 @@ mod tests {
             assert!(text.contains(&format!("id-{number}-")));
         }
         assert_eq!(log.stats().written, 100);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_has_the_log_to_itself_is_written_by_its_caller() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        disk.quick.store(true, Ordering::SeqCst);
+        record(&log, "quick").now_or_never().expect("at once").expect("written");
+        assert_eq!(disk.lines.lock().iter().filter(|&&byte| byte == b'\n').count(), 1);
+        disk.full.store(true, Ordering::SeqCst);
+        assert!(matches!(record(&log, "kept").await, Err(AuditError::Full)), "by the thread");
+        disk.full.store(false, Ordering::SeqCst);
+        recovers(&log).await;
+        assert_eq!(disk.quick_writes.load(Ordering::SeqCst), 1, "what is kept goes first");
+        disk.delay.store(30_000, Ordering::SeqCst);
+        record(&log, "slow").now_or_never().expect("at once").expect("written");
+        record(&log, "later").await.expect("written by the thread");
+        assert_eq!(disk.quick_writes.load(Ordering::SeqCst), 2, "the disk is slow");
+        assert_eq!((log.stats().written, log.stats().queued_bytes), (4, 0));
+        log.close();
+        assert!(matches!(record(&log, "late").await, Err(AuditError::Closed)));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn events_of_a_caller_stay_in_order_whoever_writes_them() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        disk.quick.store(true, Ordering::SeqCst);
+        let callers = (0..4).map(|caller| {
+            let log = log.clone();
+            tokio::spawn(async move {
+                for number in 0..500 {
+                    record(&log, &format!("{caller}-{number}-")).await.expect("written");
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.expect("ends");
+        }
+        assert_eq!((log.stats().written, log.stats().queued_bytes), (2_000, 0));
+        let text = String::from_utf8(disk.lines.lock().clone()).expect("text");
+        for caller in 0..4 {
+            let places: Vec<_> = (0..500)
+                .map(|number| text.find(&format!("\"{caller}-{number}-")).expect("is written"))
+                .collect();
+            assert!(places.is_sorted(), "caller {caller}");
+        }
     }
 
     #[tokio::test]

@@ -22,6 +22,10 @@ impl MissingEvents {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
     /// The count, and its event as a line; `None` if nothing is missing.
     pub(super) fn line(&self) -> Option<(u64, Vec<u8>)> {
         let count = self.0.load(Ordering::Acquire);

@@ -8,6 +8,11 @@ pub(super) trait AuditOutput: Send {
     /// Appends `bytes`, which are whole lines. A failed append leaves no torn line.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Appends the same if that takes one write to an open file. False: nothing was appended.
+    fn append_quickly(&mut self, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Rotates and removes files that have become too old. Called about hourly while idle.
     fn tidy(&mut self) {}
 }
@@ -15,6 +20,10 @@ pub(super) trait AuditOutput: Send {
 impl AuditOutput for Rotating {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         Self::append(self, bytes)
+    }
+
+    fn append_quickly(&mut self, bytes: &[u8]) -> bool {
+        Self::append_quickly(self, bytes)
     }
 
     fn tidy(&mut self) {
@@ -32,6 +41,15 @@ impl AuditOutput for Stdout {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
         out.flush()
+    }
+}
+
+/// The output of a log that is disabled.
+pub(super) struct NoOutput;
+
+impl AuditOutput for NoOutput {
+    fn append(&mut self, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     file: File,
+    /// No device or pipe, which may keep a writer waiting.
+    is_regular: bool,
     size: u64,
     /// Time of the first line.
     begun: SystemTime,
@@ -60,7 +62,8 @@ impl Rotating {
         let metadata = file.metadata()?;
         // Not every file system has creation times; fall back to the last modification.
         let begun = metadata.created().or_else(|_| metadata.modified()).unwrap_or_else(|_| clock());
-        let opened = Self { path: path.to_owned(), rotation, file, size, begun, clock, sync };
+        let (path, is_regular) = (path.to_owned(), metadata.is_file());
+        let opened = Self { path, rotation, file, is_regular, size, begun, clock, sync };
         opened.sync_names()?;
         opened.remove_surplus();
         Ok(opened)
@@ -84,11 +87,7 @@ impl Rotating {
     /// The system's; may be retried.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
-        if self.rotation.max_bytes > 0
-            && self.size > 0
-            && self.size + length > self.rotation.max_bytes
-            || self.is_old()
-        {
+        if self.is_due(length) {
             self.rotate()?;
         }
         if self.size == 0 {
@@ -105,6 +104,19 @@ impl Rotating {
         }
         self.size += length;
         Ok(())
+    }
+
+    /// [`Self::append`], if that takes one write to an open file and succeeds. False: nothing was
+    /// appended.
+    pub fn append_quickly(&mut self, bytes: &[u8]) -> bool {
+        let is_one_write = self.is_regular && !self.sync && !self.is_due(bytes.len() as u64);
+        is_one_write && self.append(bytes).is_ok()
+    }
+
+    /// Whether these bytes go to a new file.
+    fn is_due(&self, length: u64) -> bool {
+        let limit = self.rotation.max_bytes;
+        limit > 0 && self.size > 0 && self.size + length > limit || self.is_old()
     }
 
     /// Removes the oldest rotated file, to free disk space. Returns whether there was one.
@@ -129,6 +141,7 @@ impl Rotating {
         }
         self.file = open(&self.path)?;
         self.size = 0;
+        self.is_regular = self.file.metadata()?.is_file();
         self.sync_names()?;
         self.remove_surplus();
         Ok(())
