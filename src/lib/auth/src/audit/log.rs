@@ -26,6 +26,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Events that follow each other closer are gathered by the thread: one write for several.
+const GATHERED_GAP: Duration = Duration::from_micros(100);
+
 /// A write that takes longer shows a slow disk, and for how long it is taken for one.
 const QUICK_WRITE: Duration = Duration::from_millis(20);
 const SLOW_FOR: Duration = Duration::from_secs(10);
@@ -159,7 +162,11 @@ fn answer(waiters: &mut Vec<AuditWaiter>, result: impl Fn() -> Result<(), AuditE
 
 struct Output {
     lines: Box<dyn AuditOutput>,
-    /// When a write that took long began.
+    /// [`GATHERED_GAP`].
+    gap: Duration,
+    /// When the last write ended.
+    last: Option<Instant>,
+    /// When a write that took long ended.
     slow_since: Option<Instant>,
 }
 
@@ -170,15 +177,20 @@ impl Output {
 
     /// The write of a caller. False: nothing was written.
     fn append_quickly(&mut self, line: &[u8]) -> bool {
-        let is_slow = self.slow_since.is_some_and(|since| since.elapsed() < SLOW_FOR);
-        !is_slow && self.timed(|lines| lines.append_quickly(line))
+        let is_within =
+            |since: Option<Instant>, limit| since.is_some_and(|it| it.elapsed() < limit);
+        !is_within(self.last, self.gap)
+            && !is_within(self.slow_since, SLOW_FOR)
+            && self.timed(|lines| lines.append_quickly(line))
     }
 
     fn timed<T>(&mut self, write: impl FnOnce(&mut dyn AuditOutput) -> T) -> T {
         let begun = Instant::now();
         let written = write(&mut *self.lines);
-        if begun.elapsed() > QUICK_WRITE {
-            self.slow_since = Some(begun);
+        let now = Instant::now();
+        self.last = Some(now);
+        if now - begun > QUICK_WRITE {
+            self.slow_since = Some(now);
         }
         written
     }
@@ -369,7 +381,7 @@ impl AuditLog {
 impl Shared {
     fn new(config: AuditConfig, lines: Box<dyn AuditOutput>) -> Self {
         Self {
-            output: Mutex::new(Output { lines, slow_since: None }),
+            output: Mutex::new(Output { lines, gap: GATHERED_GAP, last: None, slow_since: None }),
             policy: config.policy,
             on_failure: config.on_failure,
             queue_bytes: config.queue_bytes,
@@ -667,6 +679,7 @@ mod tests {
     async fn an_event_that_has_the_log_to_itself_is_written_by_its_caller() {
         let disk = Disk::default();
         let log = log(&disk, |_| ());
+        log.shared.output.lock().gap = Duration::ZERO;
         disk.quick.store(true, Ordering::SeqCst);
         record(&log, "quick").now_or_never().expect("at once").expect("written");
         assert_eq!(disk.lines.lock().iter().filter(|&&byte| byte == b'\n').count(), 1);
@@ -684,10 +697,23 @@ mod tests {
         assert!(matches!(record(&log, "late").await, Err(AuditError::Closed)));
     }
 
+    #[tokio::test]
+    async fn events_that_follow_closely_are_left_to_the_thread() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        log.shared.output.lock().gap = Duration::from_secs(3600);
+        disk.quick.store(true, Ordering::SeqCst);
+        for number in 0..3 {
+            record(&log, &number.to_string()).await.expect("written");
+        }
+        assert_eq!(disk.quick_writes.load(Ordering::SeqCst), 1);
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn events_of_a_caller_stay_in_order_whoever_writes_them() {
         let disk = Disk::default();
         let log = log(&disk, |_| ());
+        log.shared.output.lock().gap = Duration::ZERO;
         disk.quick.store(true, Ordering::SeqCst);
         let callers = (0..4).map(|caller| {
             let log = log.clone();
